@@ -1,0 +1,131 @@
+"""What may be asked of a running engine, and what it answers: plain records for the control channel.
+
+The channel carries commands and the engine's own condition. Everything that is shown of requests, blocks and steps
+comes from the recording. One record a line, JSON, over a Unix socket in a private folder.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Asks for a completion. The request enters the waiting queue at the engine's next step."""
+
+    prompt: str
+    is_chat: bool = True
+    """Through the model's chat template, as one user message; False feeds the text as it is."""
+    system: str | None = None
+    sampling: dict[str, Any] = {}
+    """Fields of `SamplingParams`; the engine's defaults for the rest."""
+    priority: int = 0
+    cache_salt: str | None = None
+    request_id: str | None = None
+
+
+class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Ends a request before the next step."""
+
+    request_id: str
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Stops after the step that is under way."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Runs so many steps, then pauses."""
+
+    num_steps: int = 1
+
+
+class Resume(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Runs until paused."""
+
+
+class StopCondition(msgspec.Struct, frozen=True, kw_only=True):
+    """When the engine pauses by itself; all the fields that are given must hold at the end of one step."""
+
+    event: str | None = None
+    """An event kind of the step, by class name."""
+    request_id: str | None = None
+    """With `event`: the event's request. Alone: any event of the request."""
+    step: int | None = None
+    """Reached or passed; holds once."""
+    is_stalled: bool = False
+    """Nothing was scheduled while something waited."""
+
+
+class SetStopConditions(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Replaces the conditions; the engine pauses where any of them holds."""
+
+    conditions: tuple[StopCondition, ...]
+
+
+class GetStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Asks for the engine's condition."""
+
+
+class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Ends the engine process: at once (unfinished requests are aborted), or when all requests are done."""
+
+    when: Literal["now", "idle"] = "now"
+
+
+Command = Submit | Abort | Pause | Step | Resume | SetStopConditions | GetStatus | Shutdown
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The command was taken; `request_id` of a submission."""
+
+    request_id: str | None = None
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The command was not taken; nothing changed."""
+
+    message: str
+
+
+EnginePhase = Literal["loading", "running", "idle", "paused", "stopped", "failed"]
+
+
+class EngineStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The engine's condition. Sent in answer to `GetStatus`, and by itself whenever it changes."""
+
+    phase: EnginePhase
+    detail: str = ""
+    """What is being loaded; why it paused; the error, in one line."""
+    progress: float | None = None
+    """0 to 1 while loading, where it is known."""
+    recording: str = ""
+    """Path of the recording; empty until there is one."""
+    step: int = -1
+    num_running: int = 0
+    num_waiting: int = 0
+    num_submitted: int = 0
+    """Submissions that wait for the next step to enter the queue."""
+    error: str = ""
+    """With "failed": the traceback."""
+
+
+Reply = Accepted | Refused | EngineStatus
+
+
+class EngineControl(Protocol):
+    """An engine somewhere else. Never blocks the caller's event loop."""
+
+    @property
+    def status(self) -> EngineStatus:
+        """The last condition heard of; phase "failed" with detail where the engine is gone."""
+        ...
+
+    async def send(self, command: Command) -> Reply:
+        """Sends a command and returns the answer. `Refused` where the engine cannot be reached."""
+        ...
+
+    async def close(self) -> None:
+        """Leaves the engine running."""
+        ...

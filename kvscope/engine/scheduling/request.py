@@ -1,0 +1,110 @@
+"""A request as the scheduler sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+
+class RequestStatus(IntEnum):
+    """vLLM's states, as far as they exist here. Everything from FINISHED_STOPPED on is finished."""
+
+    WAITING = 0
+    RUNNING = 1
+    PREEMPTED = 2
+    FINISHED_STOPPED = 3
+    FINISHED_LENGTH = 4
+    FINISHED_ABORTED = 5
+    FINISHED_ERROR = 6
+
+    @property
+    def is_finished(self) -> bool:
+        return self >= RequestStatus.FINISHED_STOPPED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How a request's tokens are chosen and when it stops. Names and defaults as in vLLM and the OpenAI API."""
+
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 is off."""
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    max_tokens: int = 16
+    min_tokens: int = 0
+    logprobs: int | None = None
+    """How many top logprobs come with each token; 0 is the sampled one's alone, None is off."""
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One request's tokens, progress and block table. Owned by the scheduler; others read."""
+
+    request_id: str
+    prompt_token_ids: list[int]
+    sampling: SamplingParams
+    arrival_time: float = 0.0
+    """Seconds; ties of `priority` are decided by it."""
+    priority: int = 0
+    """Smaller is more urgent."""
+    cache_salt: str | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    prompt: str | None = None
+    """The text as it was given, for the recording."""
+    arrival_ns: int = 0
+    template_ns: int = 0
+    tokenize_ns: int = 0
+
+    status: RequestStatus = RequestStatus.WAITING
+    all_token_ids: list[int] = field(init=False)
+    """Prompt, then output."""
+    num_computed_tokens: int = 0
+    block_ids: list[int] = field(default_factory=list)
+    """The block table."""
+    num_cached_blocks: int | None = None
+    """Leading blocks that are published; None until the first hit or publication after each (re)admission."""
+    block_hashes: list[bytes] = field(default_factory=list)
+    """Chain hashes of its full blocks; grows with `all_token_ids`, kept over preemptions."""
+    spec_token_ids: list[int] = field(default_factory=list)
+    """Drafts to be verified in its next step."""
+    num_preemptions: int = 0
+    is_prefill_chunk: bool = False
+    """Its last schedule did not reach the end of its tokens."""
+    stop_reason: str | None = None
+    """The stop string or stop token id that ended it, if one did."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Room for what a caller keeps with the request (a drafter's script, a stream); the scheduler never looks."""
+
+    def __post_init__(self) -> None:
+        self.all_token_ids = list(self.prompt_token_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.all_token_ids)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt_token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.all_token_ids) - len(self.prompt_token_ids)
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        """A copy of the tokens generated so far."""
+        return self.all_token_ids[len(self.prompt_token_ids) :]
