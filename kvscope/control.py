@@ -114,6 +114,21 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 Reply = Accepted | Refused | EngineStatus
 
 
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One line to the engine."""
+
+    id: int
+    """Given back in the `Answer`; counted by the client."""
+    command: Command
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One line from the engine: the answer to a `Call`, or a condition that it tells by itself (`id` is None)."""
+
+    id: int | None
+    reply: Reply
+
+
 class EngineControl(Protocol):
     """An engine somewhere else. Never blocks the caller's event loop."""
 
