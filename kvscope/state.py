@@ -112,6 +112,8 @@ class EngineState:
     num_cached_free_blocks: int = 0
     """Free, but still hittable: lost when they are allocated."""
     step_tokens: StepTokens = field(default_factory=StepTokens)
+    evicted_from: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Each block evicted in the current step: who had computed it, as in `cached_from` before."""
     ended_ids: list[str] = field(default_factory=list)
     """Requests that ended in the current step; forgotten when the next begins."""
 
@@ -135,6 +137,8 @@ class EngineState:
         self.ended_ids.clear()
         self.step = step
         self.step_tokens = StepTokens()
+        if self.evicted_from:
+            self.evicted_from.clear()
 
     def apply_step(self, step: int, events: Iterable[ev.Event]) -> None:
         """Folds one whole step. Raises `StateError` where an event contradicts the state."""
@@ -166,6 +170,7 @@ class EngineState:
                 self._block_cached(event)
             case ev.BlockEvicted():
                 for block_id in event.block_ids:
+                    self.evicted_from[block_id] = self.cached_from[block_id]
                     self._forget_hash(block_id)
             case ev.BlockTouched():
                 self._block_touched(event)
@@ -405,5 +410,6 @@ class EngineState:
             block_hashes=dict(self.block_hashes),
             duplicate_groups=groups,
             step_tokens=dataclasses.replace(self.step_tokens),
+            evicted_from=dict(self.evicted_from),
             ended_ids=list(self.ended_ids),
         )

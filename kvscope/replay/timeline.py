@@ -107,6 +107,13 @@ class Timeline(Protocol):
         """Yields `(step, events)` over the steps, both ends included."""
         ...
 
+    def request_events(self, request_id: str, first_step: int, last_step: int) -> Iterator[tuple[int, Event]]:
+        """Yields `(step, event)` in order: the events about one request, and the preemptions for its benefit.
+
+        Without `TokensScheduled` and `TokensSampled`, which every step of it has. Quick for a request of many steps.
+        """
+        ...
+
     def summaries(self, first_step: int, num_columns: int, steps_per_column: int) -> list[StepSummary]:
         """Returns timeline columns from `first_step` on; fewer where the recording ends before.
 
