@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from kvscope.errors import KvscopeError
+from kvscope.errors import KvscopeError, UsageError
 
 app = typer.Typer(no_args_is_help=False, add_completion=False, pretty_exceptions_enable=False)
 
@@ -18,7 +18,13 @@ app = typer.Typer(no_args_is_help=False, add_completion=False, pretty_exceptions
 def main() -> None:
     """Runs the command line; exit codes are those of `kvscope.errors`."""
     try:
-        app()
+        exit_code = app(standalone_mode=False)
+        sys.exit(exit_code if isinstance(exit_code, int) else 0)
     except KvscopeError as error:
         print(f"kvscope: {error.message}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except typer.TyperException as error:
+        print(f"kvscope: {error.format_message()} (see --help)", file=sys.stderr)
+        sys.exit(UsageError.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
