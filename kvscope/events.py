@@ -139,7 +139,7 @@ class AllocationFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     need_step: int
     """Blocks that this step's tokens need."""
     need_full: int
-    """Blocks that all its tokens need: equals `need_step` for a running request."""
+    """Blocks that all its tokens need, drafts and lookahead left out."""
     num_free_blocks: int
     watermark_blocks: int
     """The watermark as it was applied to this request: 0 where it does not apply."""

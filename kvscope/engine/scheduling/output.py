@@ -55,6 +55,18 @@ class ModelRunnerOutput:
     sample_ns: int = 0
 
 
+@dataclass(slots=True)
+class StepResult:
+    """What `update_from_output` did to the requests."""
+
+    requests: list[Request] = field(default_factory=list)
+    """Those that got tokens, in scheduling order."""
+    new_token_ids: list[list[int]] = field(default_factory=list)
+    """Their new tokens: what was sampled, less what came after an end."""
+    finished: list[Request] = field(default_factory=list)
+    """Those of them that ended; `status` and `stop_reason` say how."""
+
+
 class ModelRunner(Protocol):
     """Turns scheduled tokens into sampled ones. The seam between scheduling and everything that needs torch."""
 

@@ -78,7 +78,7 @@ class Request:
     num_cached_blocks: int | None = None
     """Leading blocks that are published; None until the first hit or publication after each (re)admission."""
     block_hashes: list[bytes] = field(default_factory=list)
-    """Chain hashes of its full blocks; grows with `all_token_ids`, kept over preemptions."""
+    """Chain hashes of its leading full blocks, as far as they were needed; kept over preemptions."""
     spec_token_ids: list[int] = field(default_factory=list)
     """Drafts to be verified in its next step."""
     num_preemptions: int = 0
@@ -89,8 +89,16 @@ class Request:
     extra: dict[str, Any] = field(default_factory=dict)
     """Room for what a caller keeps with the request (a drafter's script, a stream); the scheduler never looks."""
 
+    max_total_tokens: int = field(init=False)
+    """Prompt and output together end it here; the scheduler lowers it to `max_model_len`."""
+    ending_token_ids: frozenset[int] = field(init=False)
+    """Tokens that end it: its stop token ids, and the end of sequence unless that is ignored."""
+
     def __post_init__(self) -> None:
         self.all_token_ids = list(self.prompt_token_ids)
+        self.max_total_tokens = len(self.prompt_token_ids) + self.sampling.max_tokens
+        eos_token_ids = () if self.sampling.ignore_eos else self.eos_token_ids
+        self.ending_token_ids = frozenset(self.sampling.stop_token_ids).union(eos_token_ids)
 
     @property
     def num_tokens(self) -> int:
