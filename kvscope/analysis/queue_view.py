@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvscope.analysis.step_facts import StepFacts, StepShare
-from kvscope.replay.timeline import Moment
+from kvscope.analysis.memory import remembered
+from kvscope.analysis.step_facts import StepShare
+from kvscope.replay.timeline import Moment, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +25,10 @@ class RunningRow:
     """Allocated in this step."""
 
 
-def running_rows(moment: Moment, facts: StepFacts, first: int = 0, count: int | None = None) -> list[RunningRow]:
+def running_rows(timeline: Timeline, moment: Moment, first: int = 0, count: int | None = None) -> list[RunningRow]:
     """Returns rows of the running list in admission order, from position `first` on, at most `count`."""
     state = moment.state
+    facts = remembered(timeline).facts(moment)
     stop = None if count is None else first + count
     rows: list[RunningRow] = []
     for request_id in state.running[first:stop]:

@@ -47,6 +47,10 @@ class StepFacts:
     """Blocks given back after `schedule()` had ended: by finishes, and aborts during the execution."""
     late_ends: list[str] = field(default_factory=list)
     """Requests that were running when `schedule()` ended and are not any more."""
+    num_late_ends: int = 0
+    """The same with those that waited."""
+    admitted_ids: set[str] = field(default_factory=set)
+    """Admitted or resumed in this step."""
 
     @property
     def num_scheduled_tokens(self) -> int:
@@ -82,10 +86,15 @@ def step_facts(moment: Moment) -> StepFacts:
                 scheduled = event
             case ev.BlockReleased() if scheduled is not None:
                 facts.late_releases.append(event)
+            case ev.RequestAdmitted() | ev.RequestResumed():
+                facts.admitted_ids.add(event.request_id)
             case ev.RequestFinished():
                 facts.late_ends.append(event.request_id)
-            case ev.RequestAborted() if event.during_execution and event.status == "RUNNING":
-                facts.late_ends.append(event.request_id)
+                facts.num_late_ends += 1
+            case ev.RequestAborted() if event.during_execution:
+                facts.num_late_ends += 1
+                if event.status == "RUNNING":
+                    facts.late_ends.append(event.request_id)
             case ev.DraftsVerified():
                 rolled_back[event.request_id] = event.num_rolled_back
             case ev.StepFinished():

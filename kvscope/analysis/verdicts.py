@@ -6,10 +6,26 @@ rules on the state in which the waiting loop stopped, so that "fits" means "woul
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
-from kvscope.analysis.spans import Span, plain
-from kvscope.events import QueueTest
+from kvscope.analysis.memory import remembered
+from kvscope.analysis.prefix import hit_block_ids
+from kvscope.analysis.spans import Part, Span, dim, figure, plain, say, strong
+from kvscope.analysis.step_facts import StepFacts
+from kvscope.engine.scheduling import rules
+from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.events import EngineConfigured, QueueTest, RequestBlocked
+from kvscope.replay.timeline import Moment, Timeline
+from kvscope.state import EngineState, RequestState
+
+BLOCK_TESTS = ("full_isl", "full_isl_watermark", "blocks", "watermark")
+"""The tests whose figures are blocks."""
+
+MAX_JUDGED = 256
+"""How many waiting requests `would_fit` judges: enough to answer who is blocked, and bounded in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +46,9 @@ class Verdict:
     reason: QueueTest | None
     """The first test that fails for it; None where it would have been admitted but for the head."""
     need_blocks: int | None
-    """Blocks that it needs from the free queue, without the watermark; None where no block figure decided."""
+    """Free blocks that its admission takes, without the watermark; None where the step's end is not known."""
+    num_free_blocks: int
+    """Free blocks when the waiting loop stopped."""
     watermark_blocks: int
     spans: tuple[Span, ...]
     """The verdict in words, e.g. `need 25+1wm > 23 free` or `↳ need 16 fits`."""
@@ -44,3 +62,225 @@ class Verdict:
     def text(self) -> str:
         """The verdict's words."""
         return plain(self.spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WouldFit:
+    """Who would have been admitted had it stood at the head, each alone; victims of the step are not judged."""
+
+    request_ids: tuple[str, ...]
+    num_waiting: int
+    num_judged: int
+    """The first so many of the queue; less than `num_waiting` only where the queue is very long."""
+
+
+def verdicts(timeline: Timeline, moment: Moment, first: int = 0, count: int | None = None) -> list[Verdict]:
+    """Returns the rows of the waiting queue from position `first` on, at most `count`."""
+    judge = _judge(timeline, moment)
+    stop = None if count is None else first + count
+    return [
+        judge.verdict(request_id, position)
+        for position, request_id in enumerate(moment.state.waiting[first:stop], first)
+    ]
+
+
+def verdict_of(timeline: Timeline, moment: Moment, request_id: str) -> Verdict | None:
+    """Returns one request's row; None where it does not wait."""
+    waiting = moment.state.waiting
+    if request_id not in waiting:
+        return None
+    return _judge(timeline, moment).verdict(request_id, waiting.index(request_id))
+
+
+def would_fit(timeline: Timeline, moment: Moment) -> WouldFit:
+    """Judges the queue as far as `MAX_JUDGED`, without the request that was refused."""
+    rows = verdicts(timeline, moment, count=MAX_JUDGED)
+    return WouldFit(
+        request_ids=tuple(row.request_id for row in rows if row.fits),
+        num_waiting=len(moment.state.waiting),
+        num_judged=len(rows),
+    )
+
+
+def scheduler_config(config: EngineConfigured) -> SchedulerConfig:
+    """Returns the recorded settings as the rules take them; settings that this version does not know are left out."""
+    known = {field.name for field in dataclasses.fields(SchedulerConfig)}
+    settings: dict[str, Any] = {name: value for name, value in config.settings.items() if name in known}
+    return SchedulerConfig(**{**settings, "num_gpu_blocks": config.num_gpu_blocks, "block_size": config.block_size})
+
+
+def refused_words(blocked: RequestBlocked, *, is_victim: bool) -> tuple[Span, ...]:
+    """Returns the recorded verdict on the head in a few words."""
+    match blocked.reason:
+        case "preempted":
+            return say(strong("preempted in this step" if is_victim else "admission off: preemption"))
+        case "budget":
+            return say(figure("budget used up"))
+        case "max_num_seqs":
+            return say(figure(f"seqs {blocked.need - 1}/{blocked.have}"))
+        case "chunked_prefill_off":
+            return say("chunking off: ", figure(f"{blocked.need} > {blocked.have} left"))
+        case "spec_pad_budget":
+            return say("with drafts ", figure(f"{blocked.need} > {blocked.have} left"))
+        case "full_isl" | "full_isl_watermark" | "blocks" | "watermark":
+            wm = f"+{blocked.watermark_blocks}wm" if blocked.watermark_blocks else ""
+            return say("need ", figure(f"{blocked.need}{wm} > {blocked.have} free"))
+        case "empty" | "policy" | "other":
+            return say(f"refused: {blocked.reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolAtStop:
+    """The pool when the waiting loop stopped: what was given back later in the step is not free yet."""
+
+    num_free_blocks: int
+    num_running: int
+    num_requests: int
+    """Running and waiting when the step began."""
+    late_refs: Counter[int]
+    """References that blocks lost between that moment and the end of the step."""
+
+    def is_free(self, state: EngineState, block_id: int) -> bool:
+        return state.ref_cnts[block_id] + self.late_refs[block_id] == 0
+
+
+def pool_at_stop(moment: Moment, facts: StepFacts) -> PoolAtStop:
+    """Works back from the end of the step to the end of its `schedule()`."""
+    state = moment.state
+    late_refs: Counter[int] = Counter()
+    num_freed = 0
+    for released in facts.late_releases:
+        num_freed += len(released.freed_to_head) + len(released.freed_to_tail)
+        late_refs.update(released.freed_to_head)
+        late_refs.update(released.freed_to_tail)
+        late_refs.update(released.still_held)
+    return PoolAtStop(
+        num_free_blocks=state.num_free_blocks - num_freed,
+        num_running=len(state.running) + len(facts.late_ends),
+        num_requests=len(state.running) + len(state.waiting) + facts.num_late_ends,
+        late_refs=late_refs,
+    )
+
+
+class _Judge:
+    """Judges the waiting requests of one moment, each once."""
+
+    def __init__(self, timeline: Timeline, moment: Moment) -> None:
+        self._timeline = timeline
+        self._moment = moment
+        self._facts = remembered(timeline).facts(moment)
+        self._config = scheduler_config(moment.state.config) if moment.state.config is not None else None
+        self._pool = pool_at_stop(moment, self._facts)
+        admitted = self._facts.admitted_ids
+        before = [share for share in self._facts.shares.values() if share.request_id not in admitted]
+        self._has_scheduled_running = bool(before)
+        self._has_scheduled_prefill = any(share.is_prefill for share in before)
+        self._victims = set(self._facts.preempted_ids)
+        self._rows: dict[str, Verdict] = {}
+
+    def verdict(self, request_id: str, position: int) -> Verdict:
+        """Returns the row of a waiting request."""
+        row = self._rows.get(request_id)
+        if row is None:
+            row = self._rows[request_id] = self._build(self._moment.state.requests[request_id], position)
+        return row
+
+    def _build(self, request: RequestState, position: int) -> Verdict:
+        request_id = request.request_id
+        blocked = self._facts.blocked
+        is_refused = blocked is not None and blocked.request_id == request_id
+        is_victim = request_id in self._victims
+        need, reason, short = self._judged(request)
+        if is_refused:
+            assert blocked is not None
+            reason = blocked.reason
+            if reason in BLOCK_TESTS:
+                need = blocked.need
+            words = refused_words(blocked, is_victim=is_victim)
+        elif is_victim:
+            reason = "preempted"
+            words = say(strong("preempted in this step"))
+        else:
+            words = _words_behind(need, reason, short)
+        return Verdict(
+            request_id=request_id,
+            position=position,
+            num_waited_steps=self._moment.step - request.waiting_since_step,
+            was_preempted=request.num_preemptions > 0,
+            is_preempted_now=is_victim,
+            is_refused=is_refused,
+            reason=reason,
+            need_blocks=need,
+            num_free_blocks=self._pool.num_free_blocks,
+            watermark_blocks=blocked.watermark_blocks if is_refused and blocked is not None else self._watermark(),
+            spans=words,
+        )
+
+    def _watermark(self) -> int:
+        return rules.applied_watermark(self._config.watermark_blocks, self._pool.num_running) if self._config else 0
+
+    def _judged(self, request: RequestState) -> tuple[int | None, QueueTest | None, rules.Verdict | None]:
+        """Returns the blocks that it needs, and the first test that it fails at the moment the waiting loop stopped."""
+        ended = self._facts.admission_ended
+        if self._config is None or ended is None:
+            return None, "other", None
+        config, pool, state = self._config, self._pool, self._moment.state
+        hits = hit_block_ids(self._timeline, self._moment, request.request_id) if config.enable_prefix_caching else []
+        num_free_hits = sum(pool.is_free(state, block_id) for block_id in hits)
+        failed = rules.admission_verdict(
+            config,
+            token_budget=ended.token_budget_left,
+            num_running=pool.num_running,
+            num_requests=pool.num_requests,
+            num_tokens=request.num_tokens,
+            num_hit_blocks=len(hits),
+            num_free_hit_blocks=num_free_hits,
+            num_free_blocks=pool.num_free_blocks,
+            has_scheduled_running=self._has_scheduled_running,
+            has_scheduled_prefill=self._has_scheduled_prefill,
+        )
+        if failed is not None and failed.reason in BLOCK_TESTS:
+            return failed.need, failed.reason, failed
+        need = rules.blocks_needed(
+            self._tokens_to_hold(request, len(hits)), config.block_size, 0, len(hits), num_free_hits
+        )
+        return need, None if failed is None else failed.reason, failed
+
+    def _tokens_to_hold(self, request: RequestState, num_hit_blocks: int) -> int:
+        """Returns the tokens whose blocks decide: all of them, or its first chunk where that is all that must fit."""
+        config = self._config
+        assert config is not None
+        num_tokens = min(request.num_tokens, config.max_model_len)
+        if config.scheduler_reserve_full_isl:
+            return num_tokens
+        num_hit_tokens = num_hit_blocks * config.block_size
+        chunk = request.num_tokens - num_hit_tokens
+        threshold = rules.effective_threshold(config.long_prefill_token_threshold, self._pool.num_requests)
+        if 0 < threshold < chunk:
+            chunk = threshold
+        ended = self._facts.admission_ended
+        assert ended is not None
+        if ended.token_budget_left > 0:
+            chunk = min(chunk, ended.token_budget_left)
+        return min(num_hit_tokens + chunk, num_tokens)
+
+
+def _words_behind(need: int | None, reason: QueueTest | None, failed: rules.Verdict | None) -> tuple[Span, ...]:
+    if need is None:
+        return say(dim("↳ not judged"))
+    words: list[Part] = ["↳ need ", figure(need)]
+    if reason is None:
+        words.append(Span(" fits", "strong"))
+    elif failed is not None and reason not in BLOCK_TESTS:
+        blocked = RequestBlocked(request_id="", reason=reason, need=failed.need, have=failed.have)
+        words = ["↳ ", *refused_words(blocked, is_victim=False)]
+    return say(*words)
+
+
+def _judge(timeline: Timeline, moment: Moment) -> _Judge:
+    cache = remembered(timeline).of_moment(moment)
+    judge = cache.get("judge")
+    if judge is None:
+        judge = cache["judge"] = _Judge(timeline, moment)
+    assert isinstance(judge, _Judge)
+    return judge
