@@ -1,7 +1,7 @@
 """The command `kvscope`: registers the subcommands and turns every error a user can cause into one line.
 
-Each command lives in a module of its own with `register(app)`; heavy imports happen inside the commands, so that `kvscope
---help` and the reading commands stay quick and need no torch.
+Each command lives in a module of its own with `register(app)`; heavy imports happen inside the commands, so that
+`kvscope --help` and the reading commands stay quick and need no torch.
 """
 
 from __future__ import annotations

@@ -1,0 +1,65 @@
+"""The text of a growing output: ends at a stop string, and gives away only what no stop string can still take back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvscope.engine.text_codec import Detokenizer
+
+
+class TextStream:
+    """`text` is everything so far, cut off in front of a stop string; `take` gives it piece by piece."""
+
+    def __init__(self, detokenizer: Detokenizer, stop: Sequence[str] = (), min_tokens: int = 0) -> None:
+        """Text of the first `min_tokens` tokens is not searched for stop strings (as vLLM)."""
+        self.text = ""
+        self.stop: str | None = None
+        self._detokenizer = detokenizer
+        self._stops = tuple(stop)
+        self._longest_stop = max(map(len, self._stops), default=0)
+        self._min_tokens = min_tokens
+        self._num_tokens = 0
+        self._search_from = 0
+        self._num_taken = 0
+        self._is_finished = False
+
+    def add(self, token_ids: Sequence[int]) -> str | None:
+        """Adds tokens one by one, up to a stop string, which is returned."""
+        for token_id in token_ids:
+            if self.stop is None:
+                self._append(self._detokenizer.add([token_id]))
+                self._num_tokens += 1
+        return self.stop
+
+    def finish(self) -> None:
+        """Adds what the detokenizer held back; after this `take` gives everything."""
+        if self.stop is None and not self._is_finished:
+            self._append(self._detokenizer.finish())
+        self._is_finished = True
+
+    def take(self) -> str:
+        """Returns the text that was not returned before and can no longer become part of a stop string."""
+        end = len(self.text)
+        if not self._is_finished and self.stop is None:
+            end -= self._num_held_back()
+        new_text = self.text[self._num_taken : end]
+        self._num_taken = max(self._num_taken, end)
+        return new_text
+
+    def _append(self, new_text: str) -> None:
+        begin = max(self._search_from, len(self.text) - self._longest_stop + 1)
+        self.text += new_text
+        if self._num_tokens < self._min_tokens:
+            self._search_from = len(self.text)
+            return
+        found = [(position, stop) for stop in self._stops if (position := self.text.find(stop, begin)) >= 0]
+        if found:
+            position, self.stop = min(found)
+            self.text = self.text[:position]
+
+    def _num_held_back(self) -> int:
+        """The longest end of the text that a stop string begins with."""
+        for length in range(min(self._longest_stop - 1, len(self.text) - self._num_taken), 0, -1):
+            if any(stop.startswith(self.text[-length:]) for stop in self._stops):
+                return length
+        return 0

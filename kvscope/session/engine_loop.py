@@ -1,0 +1,291 @@
+"""Runs an engine on a thread of its own and obeys the commands of `kvscope.control`.
+
+Commands come from any thread and are answered at once, whatever the engine is computing: what they change is looked at
+between two steps. Knows no sockets and no processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_never
+
+import msgspec
+
+from kvscope import control
+from kvscope.control import Accepted, EngineStatus, Refused, Reply
+from kvscope.engine.llm_engine import LLMEngine, StepReport
+from kvscope.errors import KvscopeError, UsageError
+from kvscope.session.stop_conditions import StopConditions
+
+ReportProgress = Callable[[str, float | None], None]
+"""Takes what is being loaded, and how far it is from 0 to 1 where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEngine:
+    """An engine, and what must be closed behind it."""
+
+    engine: LLMEngine
+    recording_path: Path | None
+    close: Callable[[], None]
+    """Closes the recording; to be called once, after the last step."""
+
+
+class EngineLoop:
+    """`start` it, `handle` commands, and let `on_change` know when `status` is worth telling."""
+
+    def __init__(
+        self,
+        load: Callable[[ReportProgress], LoadedEngine],
+        on_change: Callable[[], None],
+        *,
+        recording: str = "",
+    ) -> None:
+        """`on_change` is called on the engine's thread, at the end of each step and at every change of phase."""
+        self._load = load
+        self._on_change = on_change
+        self._recording = recording
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="kvscope-engine")
+        # Guarded by `_changed`:
+        self._loaded: LoadedEngine | None = None
+        self._loading: tuple[str, float | None] = ("starting", None)
+        self._early: list[control.Submit] = []
+        self._is_paused = False
+        self._pause_detail = ""
+        self._num_steps_allowed = 0
+        self._conditions = StopConditions(())
+        self._ending: control.Shutdown | None = None
+        self._failure: tuple[str, str] | None = None
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Begins to load the engine, and runs it from then on."""
+        self._thread.start()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Waits until the recording is closed after a `Shutdown` or a failure."""
+        self._thread.join(timeout_s)
+
+    @property
+    def is_told_to_end(self) -> bool:
+        """True once a `Shutdown` came, also after a failure."""
+        return self._ending is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """True when there will be no more steps and the recording is closed."""
+        return self._is_closed
+
+    @property
+    def is_quiet(self) -> bool:
+        """True when nothing will happen until a command comes."""
+        with self._changed:
+            return self._phase() in ("idle", "paused", "stopped", "failed")
+
+    @property
+    def status(self) -> EngineStatus:
+        """The condition at this moment."""
+        with self._changed:
+            phase = self._phase()
+            engine = self._loaded.engine if self._loaded else None
+            return EngineStatus(
+                phase=phase,
+                detail=self._detail(phase),
+                progress=self._loading[1] if phase == "loading" else None,
+                recording=self._recording,
+                step=engine.step_index if engine else -1,
+                num_running=engine.num_running if engine else 0,
+                num_waiting=engine.num_waiting if engine else 0,
+                num_submitted=engine.num_submitted if engine else len(self._early),
+                error=self._failure[1] if self._failure else "",
+            )
+
+    def handle(self, command: control.Command) -> Reply:
+        """Obeys a command. Never raises; `Refused` says why not."""
+        try:
+            with self._changed:
+                reply = self._obey(command)
+                self._changed.notify_all()
+                return reply
+        except KvscopeError as error:
+            return Refused(message=error.message)
+        finally:
+            if not isinstance(command, control.GetStatus):
+                self._on_change()
+
+    def run_unwatched(self) -> None:
+        """Nobody watches any more: what was paused goes on, and no condition pauses it again."""
+        with self._changed:
+            self._is_paused = False
+            self._conditions = StopConditions(())
+            self._changed.notify_all()
+
+    def _obey(self, command: control.Command) -> Reply:
+        if isinstance(command, control.GetStatus):
+            return self.status
+        if self._is_closed or self._failure or self._ending:
+            if isinstance(command, control.Shutdown):
+                self._ending = command
+                return Accepted()
+            why = f"it failed: {self._failure[0]}" if self._failure else "it is shutting down"
+            return Refused(message=f"the engine takes no commands any more, {why}")
+        match command:
+            case control.Submit():
+                return Accepted(request_id=self._submit(command))
+            case control.Abort():
+                return self._abort(command.request_id)
+            case control.Pause():
+                self._pause("paused")
+            case control.Step():
+                if command.num_steps < 1:
+                    return Refused(message=f"the number of steps must be at least 1, not {command.num_steps}")
+                if self._loaded and not self._loaded.engine.has_work:
+                    return Refused(message="there is nothing to run: submit a prompt first")
+                self._pause("stepped")
+                self._num_steps_allowed += command.num_steps
+            case control.Resume():
+                self._is_paused = False
+            case control.SetStopConditions():
+                self._conditions = StopConditions(command.conditions)
+            case control.Shutdown():
+                self._ending = command
+            case _:
+                assert_never(command)
+        return Accepted()
+
+    def _submit(self, command: control.Submit) -> str:
+        if self._loaded is not None:
+            return _add_request(self._loaded.engine, command)
+        taken = {early.request_id for early in self._early}
+        numbers = (f"req-{number}" for number in itertools.count(1))
+        request_id = command.request_id or next(number for number in numbers if number not in taken)
+        if request_id in taken:
+            raise UsageError(f"there is a request {request_id} already: choose another id")
+        self._early.append(msgspec.structs.replace(command, request_id=request_id))
+        return request_id
+
+    def _abort(self, request_id: str) -> Reply:
+        if self._loaded is not None:
+            known = self._loaded.engine.abort(request_id)
+        else:
+            known = any(early.request_id == request_id for early in self._early)
+            self._early = [early for early in self._early if early.request_id != request_id]
+        return Accepted() if known else Refused(message=f"no unfinished request is called {request_id}")
+
+    def _pause(self, detail: str) -> None:
+        self._is_paused = True
+        self._pause_detail = detail
+        self._num_steps_allowed = 0
+
+    def _phase(self) -> control.EnginePhase:
+        if self._failure:
+            return "failed"
+        if self._is_closed:
+            return "stopped"
+        if self._loaded is None:
+            return "loading"
+        if self._is_paused and not self._num_steps_allowed:
+            return "paused"
+        engine = self._loaded.engine
+        return "running" if engine.has_work and not engine.is_stalled else "idle"
+
+    def _detail(self, phase: control.EnginePhase) -> str:
+        match phase:
+            case "failed":
+                return self._failure[0] if self._failure else ""
+            case "loading":
+                return self._loading[0]
+            case "paused":
+                return self._pause_detail
+            case "idle" if self._loaded and self._loaded.engine.has_work:
+                return "stalled: nothing can be scheduled until a request is aborted"
+            case _:
+                return ""
+
+    # From here on everything runs on the engine's thread.
+
+    def _run(self) -> None:
+        try:
+            loaded = self._load(self._report_loading)
+            with contextlib.closing(loaded):
+                self._begin(loaded)
+                self._make_steps(loaded.engine)
+        except Exception as error:
+            self._fail(error)
+        with self._changed:
+            self._is_closed = True
+        self._on_change()
+
+    def _make_steps(self, engine: LLMEngine) -> None:
+        while self._wait_for_work(engine):
+            self._after_step(engine.step())
+        if engine.has_work:
+            engine.abort_all()
+            engine.step()
+
+    def _report_loading(self, what: str, progress: float | None) -> None:
+        with self._changed:
+            self._loading = (what, progress)
+        self._on_change()
+
+    def _begin(self, loaded: LoadedEngine) -> None:
+        with self._changed:
+            self._loaded = loaded
+            for early in self._early:
+                # A refused one is in the record, where the screen shows it.
+                with contextlib.suppress(UsageError):
+                    _add_request(loaded.engine, early)
+        self._on_change()
+
+    def _wait_for_work(self, engine: LLMEngine) -> bool:
+        """Returns True when a step is to be made, False when the engine is to end."""
+        with self._changed:
+            while not self._ending and not self._may_step(engine):
+                self._changed.wait()
+            if self._ending is None:
+                return True
+            return self._ending.when == "idle" and engine.has_work and not engine.is_stalled
+
+    def _may_step(self, engine: LLMEngine) -> bool:
+        if not self._is_paused:
+            return engine.has_work and not engine.is_stalled
+        return engine.has_work and self._num_steps_allowed > 0
+
+    def _after_step(self, report: StepReport) -> None:
+        with self._changed:
+            if self._num_steps_allowed:
+                self._num_steps_allowed -= 1
+            if self._loaded and not self._loaded.engine.has_work:
+                self._num_steps_allowed = 0
+            reason = self._conditions.holding(report.step, report.events, is_stalled=report.is_stalled)
+            if reason is not None:
+                self._pause(reason)
+        self._on_change()
+
+    def _fail(self, error: Exception) -> None:
+        message = error.message if isinstance(error, KvscopeError) else f"{type(error).__name__}: {error}"
+        text = "".join(traceback.format_exception(error))
+        with self._changed:
+            self._failure = self._failure or (message.splitlines()[0], text)
+        print(text, file=sys.stderr, flush=True)
+        self._on_change()
+
+
+def _add_request(engine: LLMEngine, command: control.Submit) -> str:
+    return engine.add_request(
+        command.prompt,
+        engine.sampling_params(command.sampling),
+        is_chat=command.is_chat,
+        system=command.system,
+        priority=command.priority,
+        cache_salt=command.cache_salt,
+        request_id=command.request_id,
+    )

@@ -1,0 +1,31 @@
+"""What a user chose for an engine: everything that an engine process needs to know, as one record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kvscope.engine.scheduling.request import SamplingParams
+
+DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_SAMPLING = SamplingParams(temperature=0.0, max_tokens=256)
+"""Greedy: what was seen once can be seen again."""
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine to be. Fields that are None or missing are chosen when the model is known."""
+
+    model: str = DEFAULT_MODEL
+    dtype: str | None = None
+    device: str | None = None
+    settings: dict[str, Any] = {}
+    """Scheduler settings by their vLLM names."""
+    sampling: dict[str, Any] = {}
+    """Sampling settings for requests that do not say otherwise, over `DEFAULT_SAMPLING`."""
+    recording: str | None = None
+    """Path of the file to write; None records nothing."""
+    replaces_recording: bool = False
+    """An existing file at `recording` is replaced."""
+    linger_s: float = 5.0
+    """How long an engine process with nothing to do waits for a client."""
