@@ -96,7 +96,8 @@ class BlockPool:
         """Drops one reference of each block, the last first.
 
         Blocks that nobody holds any more are freed: those without a hash to the head of the free queue, as nothing is
-        lost when they are taken, the others to the tail. Both keep the backward order, so that a prefix outlives its end.
+        lost when they are taken, the others to the tail. Both keep the backward order, so that a prefix outlives its
+        end.
         """
         head: list[int] = []
         tail: list[int] = []

@@ -1,7 +1,7 @@
 """The scheduler: decides in each step which request computes how many tokens, and who gives up its blocks for it.
 
-Rules of vLLM 0.32.0's synchronous V1 scheduler (no KV connector). It has no phases: a request is a number of tokens and a
-number of computed tokens, and each step lets the latter catch up. Running requests come first, in the order of their
+Rules of vLLM 0.32.0's synchronous V1 scheduler (no KV connector). It has no phases: a request is a number of tokens and
+a number of computed tokens, and each step lets the latter catch up. Running requests come first, in the order of their
 admission; then the waiting ones, of whom only the head is ever looked at.
 
 One difference, on purpose: what a victim published in the very step in which it is preempted is taken back.
@@ -84,12 +84,14 @@ class Scheduler:
         self.waiting = waiting_queue(config.policy)
         self.step_events = StepEvents(is_recording=is_recording)
         self.kv_cache_manager = KVCacheManager(config, self.step_events)
+        self.head_verdict: Verdict | None = None
+        """Why the head of the waiting queue was not admitted in the last step; None where nobody waits."""
         self.has_failed = False
         self._clock_ns = clock_ns or (lambda: 0)
         self._is_speculating = config.num_spec_tokens > 0
         self._finished_ids: list[str] = []
 
-    # --- requests come and go ---------------------------------------------------------------------------------------------
+    # --- requests come and go -----------------------------------------------------------------------------------------
 
     def add_request(self, request: Request) -> None:
         """Enqueues a request. Its id must not be that of a live one."""
@@ -133,7 +135,7 @@ class Scheduler:
     def has_unfinished_requests(self) -> bool:
         return bool(self.requests)
 
-    # --- schedule ---------------------------------------------------------------------------------------------------------
+    # --- schedule -----------------------------------------------------------------------------------------------------
 
     def schedule(self) -> SchedulerOutput:
         """Decides the step's work. Each scheduled request's `num_computed_tokens` is advanced when it returns.
@@ -195,6 +197,7 @@ class Scheduler:
         verdict = Verdict("preempted", 0, len(plan.preempted)) if plan.preempted else None
         while verdict is None and len(self.waiting):
             verdict = self._admit(plan, self.waiting.head())
+        self.head_verdict = verdict if len(self.waiting) else None
         if self.step_events.is_recording:
             self._log_end_of_admission(plan, verdict)
 
@@ -305,7 +308,7 @@ class Scheduler:
             )
         return output
 
-    # --- what the model made of it --------------------------------------------------------------------------------------
+    # --- what the model made of it ------------------------------------------------------------------------------------
 
     def update_from_output(self, output: SchedulerOutput, model_output: ModelRunnerOutput) -> StepResult:
         """Appends the sampled tokens, takes rejected drafts back, and ends requests that are done.
@@ -410,7 +413,7 @@ class Scheduler:
         self.kv_cache_manager.log_release(request, released)
         self._finished_ids.append(request.request_id)
 
-    # --- events -----------------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def _log_failed_allocation(
         self, request: Request, phase: Literal["running", "waiting"], shortage: Shortage, num_new_tokens: int
@@ -467,8 +470,7 @@ class Scheduler:
         )
 
     def _log_end_of_admission(self, plan: _Plan, verdict: Verdict | None) -> None:
-        # With an empty queue and no budget left, the budget is what ended the loop.
-        reason: ev.QueueTest = "empty" if plan.token_budget > 0 else "budget"
+        reason: ev.QueueTest = "empty"
         if verdict is not None:
             reason = verdict.reason
             if len(self.waiting):
