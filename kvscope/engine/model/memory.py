@@ -1,0 +1,92 @@
+"""How many blocks and threads the engine takes when nobody says: from free memory and the cores there are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from kvscope.errors import ModelError
+
+_MAX_DEFAULT_BYTES = 1 << 30
+"""A debugger shares the machine with what is being debugged: by default no more than 1 GiB of KV on a CPU."""
+
+
+def free_memory_bytes(device: torch.device) -> int | None:
+    """Returns the memory that can be had without swapping; None where the platform does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return min(int(line.split()[1]) * 1024, _cgroup_memory_left() or 1 << 62)
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def choose_num_gpu_blocks(
+    *,
+    kv_bytes_per_token: int,
+    block_size: int,
+    max_model_len: int,
+    free_bytes: int | None,
+    is_shared: bool = True,
+) -> int:
+    """Returns how many blocks fit, the null block included.
+
+    Memory that is shared with other programs is left alone for the most part: at most a quarter of what is free and
+    1 GiB are taken. Of a GPU's, 80 % of what is free.
+
+    Raises:
+        ModelError: one sequence of `max_model_len` tokens would not fit.
+    """
+    block_bytes = kv_bytes_per_token * block_size
+    if is_shared:
+        budget = min((free_bytes or _MAX_DEFAULT_BYTES * 4) // 4, _MAX_DEFAULT_BYTES)
+    else:
+        budget = (free_bytes or 0) * 4 // 5
+    num_blocks = budget // block_bytes
+    needed = 1 + -(-max_model_len // block_size)
+    if num_blocks >= needed:
+        return num_blocks
+    # One whole sequence may take more than the default share, as long as it leaves half of what is free.
+    if free_bytes is not None and needed * block_bytes > free_bytes // 2:
+        fitting = max(int(free_bytes // 2 // block_bytes - 1) * block_size, 0)
+        raise ModelError(
+            f"one sequence of {max_model_len} tokens needs {_mib(needed * block_bytes)} of KV cache and "
+            f"{_mib(free_bytes // 2)} may be taken; set --max-model-len to at most {fitting} or take a smaller model"
+        )
+    return needed
+
+
+def choose_num_threads() -> int:
+    """Returns how many threads torch should use: OMP_NUM_THREADS, else the cores that this process may use."""
+    if (asked := os.environ.get("OMP_NUM_THREADS", "")).isdigit() and int(asked) > 0:
+        return int(asked)
+    num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(num_cores, _cgroup_cores() or num_cores))
+
+
+def _cgroup_memory_left() -> int | None:
+    try:
+        root = Path("/sys/fs/cgroup")
+        return int((root / "memory.max").read_text()) - int((root / "memory.current").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _cgroup_cores() -> int | None:
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, int(quota) // int(period))
+    except (OSError, ValueError):
+        return None
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / (1 << 20):,.0f} MiB"
