@@ -113,12 +113,13 @@ class OutputProcessor:
             tracked.add_token_times(len(token_ids), now_ns)
             if request.request_id in logprobs:
                 tracked.logprobs += logprobs[request.request_id][: len(token_ids)]
-            if tracked.text is not None:
-                stop = tracked.text.add(token_ids)
-                if stop is not None and not request.status.is_finished:
-                    stopped.append((request, stop))
-                if tracked.on_update is not None and not request.status.is_finished:
-                    self._note(tracked, None)
+            stop = tracked.text.add(token_ids) if tracked.text is not None else None
+            if request.status.is_finished:
+                continue  # `end` tells the caller
+            if stop is not None:
+                stopped.append((request, stop))
+            else:
+                self._note(tracked, None)
         return stopped
 
     def end(self, requests: Iterable[Request]) -> None:

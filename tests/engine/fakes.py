@@ -1,0 +1,113 @@
+"""A model of prepared answers, a codec of bytes and a clock that stands still: enough to run the step loop exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kvscope.engine.llm_engine import LLMEngine, ModelDescription
+from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput
+from kvscope.events import Event
+
+
+class ScriptedRunner:
+    """Answers each request with the bytes prepared for it; `before_reply` is called while a step executes."""
+
+    def __init__(self, replies: Mapping[str, bytes], before_reply: Callable[[SchedulerOutput], None] | None = None):
+        self.replies = replies
+        self.before_reply = before_reply
+
+    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
+        if self.before_reply is not None:
+            self.before_reply(output)
+        sampled = [
+            [self.replies[request.request_id][request.num_output_tokens]]
+            if request.num_computed_tokens >= request.num_tokens
+            else []
+            for request in output.requests
+        ]
+        return ModelRunnerOutput(sampled_token_ids=sampled)
+
+
+class ByteDetokenizer:
+    """Gives characters once their last byte has come."""
+
+    def __init__(self) -> None:
+        self.pending = b""
+
+    def add(self, token_ids: Sequence[int]) -> str:
+        self.pending += bytes(token_ids)
+        for end in range(len(self.pending), -1, -1):
+            try:
+                text = self.pending[:end].decode()
+            except UnicodeDecodeError:
+                continue
+            self.pending = self.pending[end:]
+            return text
+        return ""
+
+    def finish(self) -> str:
+        return self.pending.decode(errors="replace")
+
+
+class ByteCodec:
+    """A token is a byte. Chat puts `<system|user>` around the messages."""
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def render_chat(self, messages: Sequence[dict[str, str]]) -> str:
+        return "<" + "|".join(message["content"] for message in messages) + ">"
+
+    def encode_rendered(self, text: str) -> list[int]:
+        return self.encode(text)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id])
+
+    def detokenizer(self) -> ByteDetokenizer:
+        return ByteDetokenizer()
+
+
+class ListSink:
+    """Keeps each step's events."""
+
+    is_recording = True
+
+    def __init__(self) -> None:
+        self.steps: list[list[Event]] = []
+
+    def write_step(self, step: int, events: Sequence[Event]) -> None:
+        assert step == len(self.steps)
+        self.steps.append(list(events))
+
+    def events(self, kind: type) -> list[Event]:
+        """All events of a kind, in order."""
+        return [event for step in self.steps for event in step if isinstance(event, kind)]
+
+
+def scripted_engine(
+    replies: Mapping[str, bytes],
+    *,
+    num_gpu_blocks: int = 20,
+    sink: ListSink | None = None,
+    before_reply: Callable[[SchedulerOutput], None] | None = None,
+    clock_ns: Callable[[], int] = lambda: 0,
+    max_num_batched_tokens: int = 8,
+) -> LLMEngine:
+    """Returns an engine with blocks of four tokens whose end of sequence is the byte "$"."""
+    config = SchedulerConfig(
+        num_gpu_blocks=num_gpu_blocks,
+        block_size=4,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=4,
+        max_model_len=32,
+    )
+    return LLMEngine(
+        config,
+        ScriptedRunner(replies, before_reply),
+        model=ModelDescription(name="scripted", eos_token_ids=(ord("$"),)),
+        codec=ByteCodec(),
+        sink=sink,
+        clock_ns=clock_ns,
+    )
