@@ -1,0 +1,1 @@
+"""The places of the screen: main, request, and what opens above them."""

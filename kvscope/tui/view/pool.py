@@ -1,0 +1,293 @@
+"""The block pool as a map: the first density that fits, one glyph a block or a summary of k blocks a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from kvscope.analysis.pool_view import BlockChange, BlockFacts, BlockStatus, NextOut, PoolView
+from kvscope.analysis.text import cell_width, visible
+from kvscope.tui.view.glyphs import Glyphs
+from kvscope.tui.view.lines import Line, Span, block_target, cut_line, fit, line_width, merge, pad_line, request_target
+
+STRONGEST_FIRST = (BlockChange.EVICTING, BlockChange.NEW, BlockChange.HIT, BlockChange.RELEASED)
+
+CHANGE_ROLES = {
+    BlockChange.NEW: "new",
+    BlockChange.EVICTING: "evict",
+    BlockChange.HIT: "hit",
+    BlockChange.RELEASED: "released",
+}
+
+LIVE_STATUSES = bytes((BlockStatus.LIVE, BlockStatus.SHARED))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolGrid:
+    """How the map divides its rectangle."""
+
+    num_blocks: int
+    """With the null block."""
+    blocks_per_cell: int
+    cells_per_row: int
+    """A multiple of 8 where there is room for 8."""
+    cell_columns: int
+    """Terminal cells of a map cell: 2 with a gap, or 1."""
+    label_columns: int
+    num_rows: int
+
+    def block_at(self, row: int, column: int) -> int | None:
+        """Returns the (first) block of the cell at a place of the map, None beside it."""
+        cell = (column - self.label_columns) // self.cell_columns
+        if column < self.label_columns or cell >= self.cells_per_row or not 0 <= row < self.num_rows:
+            return None
+        block_id = (row * self.cells_per_row + cell) * self.blocks_per_cell
+        return block_id if block_id < self.num_blocks else None
+
+    @property
+    def blocks_per_row(self) -> int:
+        return self.cells_per_row * self.blocks_per_cell
+
+
+def pool_grid(num_blocks: int, width: int, height: int) -> PoolGrid:
+    """Returns the roomiest density at which `num_blocks` fit into `width` × `height` cells."""
+    label_columns = len(str(max(num_blocks - 1, 0))) + 1
+    room = max(width - label_columns, 1)
+    for blocks_per_cell, cell_columns in ((1, 2), (1, 1), *((2**power, 1) for power in range(1, 32))):
+        cells = room // cell_columns
+        cells = cells // 8 * 8 or cells
+        num_rows = -(-num_blocks // (cells * blocks_per_cell)) if cells else 0
+        if cells and num_rows <= height:
+            break
+    return PoolGrid(
+        num_blocks=num_blocks,
+        blocks_per_cell=blocks_per_cell,
+        cells_per_row=cells,
+        cell_columns=cell_columns,
+        label_columns=label_columns,
+        num_rows=num_rows,
+    )
+
+
+def map_lines(
+    pool: PoolView, grid: PoolGrid, selected: Collection[int], chosen_block: int | None, glyphs: Glyphs
+) -> list[Line]:
+    """Returns the rows of the map. `selected` are the blocks of the selected request, `chosen_block` the cursor."""
+    cell = _one_block_cells if grid.blocks_per_cell == 1 else _summary_cells
+    lines: list[Line] = []
+    for row in range(grid.num_rows):
+        first = row * grid.blocks_per_row
+        label = Span(f"{first:>{grid.label_columns - 1}} ", "dim")
+        lines.append(merge((label, *cell(pool, grid, first, selected, chosen_block, glyphs))))
+    return lines
+
+
+def _one_block_cells(
+    pool: PoolView,
+    grid: PoolGrid,
+    first: int,
+    selected: Collection[int],
+    chosen_block: int | None,
+    glyphs: Glyphs,
+) -> list[Span]:
+    spans: list[Span] = []
+    end = min(first + grid.blocks_per_row, grid.num_blocks)
+    for block_id in range(first, end):
+        is_selected = block_id in selected
+        char, role = _block_glyph(pool, block_id, glyphs, is_selected=is_selected)
+        on = "chosen" if block_id == chosen_block else "selected" if is_selected else ""
+        spans.append(Span(char, role, on))
+        if grid.cell_columns == 2:
+            joins = is_selected and block_id + 1 < end and block_id + 1 in selected
+            spans.append(Span(" ", "text", "selected" if joins else ""))
+    return spans
+
+
+def _block_glyph(pool: PoolView, block_id: int, glyphs: Glyphs, *, is_selected: bool) -> tuple[str, str]:
+    change = BlockChange(pool.change[block_id])
+    status = pool.status[block_id]
+    if change and not (change is BlockChange.RELEASED and status in LIVE_STATUSES):
+        return glyphs.change(change), CHANGE_ROLES[change]
+    match status:
+        case BlockStatus.NULL:
+            return glyphs.null, "dim"
+        case BlockStatus.LIVE:
+            return glyphs.live, "on-selected" if is_selected else "live"
+        case BlockStatus.SHARED:
+            ref_cnt = pool.ref_cnt[block_id]
+            return (str(ref_cnt) if ref_cnt <= 9 else glyphs.shared_many), "shared"
+        case BlockStatus.CACHED:
+            return glyphs.cached, "cached"
+        case _:
+            return glyphs.free, "free"
+
+
+def _summary_cells(
+    pool: PoolView,
+    grid: PoolGrid,
+    first: int,
+    selected: Collection[int],
+    chosen_block: int | None,
+    glyphs: Glyphs,
+) -> list[Span]:
+    size = grid.blocks_per_cell
+    selected_cells = {block_id // size for block_id in selected}
+    chosen_cell = None if chosen_block is None else chosen_block // size
+    spans: list[Span] = []
+    for start in range(first, min(first + grid.blocks_per_row, grid.num_blocks), size):
+        is_selected = start // size in selected_cells
+        span = _summary(pool, start, start + size, glyphs, is_selected=is_selected)
+        spans.append(span._replace(on="chosen") if start // size == chosen_cell else span)
+    return spans
+
+
+def _summary(pool: PoolView, start: int, end: int, glyphs: Glyphs, *, is_selected: bool) -> Span:
+    """One cell for blocks `start … end`: the strongest event, else the live share, else what most of them are."""
+    behind = "selected" if is_selected else ""
+    changes = pool.change[start:end]
+    if changes.strip(b"\x00"):
+        for change in STRONGEST_FIRST:
+            if change in changes:
+                return Span(glyphs.change(change), CHANGE_ROLES[change], behind)
+    statuses = pool.status[start:end]
+    num_shared = statuses.count(BlockStatus.SHARED)
+    num_live = statuses.count(BlockStatus.LIVE) + num_shared
+    num_cached = statuses.count(BlockStatus.CACHED)
+    if not num_live:
+        if num_cached * 2 > len(statuses):
+            return Span(glyphs.cached, "cached", behind)
+        return Span(glyphs.free, "free", behind)
+    is_mostly_cached = num_cached * 2 > len(statuses) - num_live
+    role = "on-selected" if is_selected else "shared" if num_shared * 2 > num_live else "live"
+    char = glyphs.eighths[max(round(num_live * 6 / len(statuses)), 1)] if glyphs.has_eighths else glyphs.live
+    return Span(char, role, behind or ("cached-tint" if is_mostly_cached and num_cached else ""))
+
+
+def legend_lines(pool: PoolView, grid: PoolGrid, width: int, glyphs: Glyphs, *, shows_zero: bool) -> list[Line]:
+    """Returns two lines: what the blocks are, what happened to them. Counts stand beside their glyphs."""
+    states = [
+        (Span(glyphs.live, "live"), "live", pool.num_live),
+        (Span("2+", "shared bold"), "shared", pool.num_shared),
+        (Span(glyphs.cached, "cached"), "cached", pool.num_cached),
+        (Span(glyphs.free, "free"), "free", pool.num_free),
+    ]
+    changes = [
+        (Span(glyphs.new, "new"), "new", pool.num_new),
+        (Span(glyphs.evicting, "evict"), "evicting", pool.num_evicting),
+        (Span(glyphs.hit, "hit"), "hit", pool.num_hit),
+        (Span(glyphs.released, "released"), "released", pool.num_released),
+    ]
+    scale: Line = ()
+    if grid.blocks_per_cell > 1:
+        scale = (Span(f"1 cell = {grid.blocks_per_cell} blocks", "dim"),)
+    return [
+        _legend(states, width, shows_zero=shows_zero),
+        _legend(changes, width, shows_zero=shows_zero, tail=scale),
+    ]
+
+
+def _legend(entries: Sequence[tuple[Span, str, int]], width: int, *, shows_zero: bool, tail: Line = ()) -> Line:
+    """Roomy where it fits, then close, then without the zero counts, then without the tail; figures are never cut."""
+    for zero, gap, end in ((True, "   ", tail), (True, " ", tail), (False, " ", tail), (False, " ", ())):
+        if zero and not shows_zero:
+            continue
+        spans: list[Span] = []
+        for glyph, name, number in entries:
+            if not number and not zero:
+                continue
+            spans += [
+                glyph if number else glyph._replace(role="dim"),
+                Span(f" {name} ", "dim"),
+                Span(f"{number:,}", "bold" if number else "dim"),
+                Span(gap),
+            ]
+        if end:
+            spans += [Span("  "), *end]
+        elif spans:
+            spans.pop()
+        if line_width(spans) <= width:
+            return tuple(spans) if spans else (Span("nothing changed", "dim"),)
+    return cut_line(tuple(spans), width)
+
+
+def next_out_lines(blocks: Sequence[NextOut], width: int, num_lines: int, glyphs: Glyphs) -> list[Line]:
+    """Returns the head of the free queue: what is taken next, and what that loses."""
+    title = "next out "
+    if not blocks:
+        return [(Span(title, "dim"), Span("no block is free", "bad"))]
+    lines: list[list[Span]] = [[Span(title, "dim")]]
+    used = len(title)
+    for block in blocks:
+        glyph, role = (glyphs.evicting, "evict") if block.is_cached else (glyphs.free, "text")
+        text = f"{glyph}{block.block_id}"
+        if used + cell_width(text) > width:
+            if len(lines) == num_lines:
+                break
+            lines.append([Span(" " * len(title))])
+            used = len(title)
+        lines[-1] += [Span(text, role, "", block_target(block.block_id)), Span(" ")]
+        used += cell_width(text) + 1
+    return [tuple(line) for line in lines]
+
+
+def block_line(facts: BlockFacts | None, width: int, glyphs: Glyphs) -> Line:
+    """Returns one line on the chosen block: whose it is, and the beginning of its text."""
+    if facts is None:
+        return ()
+    spans: list[Span] = [Span("block ", "bold"), Span(str(facts.block_id), "bold")]
+    if facts.ref_cnt:
+        spans += [Span(" ref ", "dim"), Span(str(facts.ref_cnt))]
+    for holder in facts.holders[:1]:
+        name = f"{fit(visible(holder.request_id), 24)}[{holder.index}]"
+        spans += [Span(" "), Span(name, "text", "", request_target(holder.request_id))]
+    if len(facts.holders) > 1:
+        spans.append(Span(f" and {len(facts.holders) - 1} more", "dim"))
+    if facts.free_queue_position is not None:
+        what = "cached" if facts.status is BlockStatus.CACHED else "free"
+        spans.append(Span(f" {what}, {_ordinal(facts.free_queue_position)} out", "dim"))
+        if facts.origin is not None:
+            name = f" {fit(visible(facts.origin.request_id), 24)}[{facts.origin.index}]"
+            spans.append(Span(name, "text", "", request_target(facts.origin.request_id)))
+    if facts.status is BlockStatus.NULL:
+        spans.append(Span(" the null block, never handed out", "dim"))
+    room = width - line_width(spans) - 3
+    if facts.text and room >= 4:
+        spans += [Span(" “", "dim"), Span(fit(facts.text, room), "dim"), Span("”", "dim")]
+    return cut_line(tuple(spans), width)
+
+
+def _ordinal(position: int) -> str:
+    number = position + 1
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLayout:
+    """Rows of the panel's parts, without its title."""
+
+    grid: PoolGrid
+    num_next_out: int
+    height: int
+
+
+def pool_layout(num_blocks: int, width: int, height: int) -> PoolLayout:
+    """Divides the panel: the map gets what it needs for the best density, the free queue's head 1 to 3 lines."""
+    best = pool_grid(num_blocks, width, max(height - 2 - 1 - 1, 1))
+    spare = height - 2 - best.num_rows - 1
+    return PoolLayout(grid=best, num_next_out=max(min(spare - 1, 3), 1), height=height)
+
+
+def pool_lines(
+    map_rows: Sequence[Line],
+    legend: Sequence[Line],
+    next_out: Sequence[Line],
+    block: Line,
+    layout: PoolLayout,
+    width: int,
+) -> list[Line]:
+    """Stacks the panel's parts: legend and map at the top, the free queue's head and the block at the bottom."""
+    top = [*legend, *map_rows]
+    bottom = [*next_out, *[()] * (layout.num_next_out - len(next_out)), block]
+    blank: list[Line] = [()] * max(layout.height - len(top) - len(bottom), 0)
+    return [pad_line(line, width) for line in [*top, *blank, *bottom][: layout.height]]

@@ -1,0 +1,87 @@
+"""The step panel: the budget split in its title, the decisions as sentences below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvscope.analysis.spans import Sentence, Tone, wrap
+from kvscope.analysis.spans import Span as WordSpan
+from kvscope.tui.view.lines import EMPTY, WORD_ROLES, Line, Span, sentence_line
+
+TONE_ROLES: dict[Tone, str] = {
+    "failed": "bad",
+    "stalled": "bad",
+    "preempted": "preempted",
+    "refused": "bad",
+    "admitted": "text",
+    "hit": "hit",
+    "evicted": "evict",
+    "finished": "text",
+    "aborted": "bad",
+    "drafts": "draft",
+    "prefill": "prefill",
+    "new": "new",
+    "budget": "dim",
+    "arrived": "dim",
+    "cached": "cached",
+    "transfer": "text",
+    "note": "dim",
+}
+
+COLOURED_FIGURES: frozenset[Tone] = frozenset({"failed", "stalled", "preempted", "hit"})
+"""Tones whose figures bear their colour: what was lost, what was won."""
+
+INDENT = 3
+
+
+def sentence_rows(sentence: Sentence, width: int) -> list[Line]:
+    """Returns a sentence wrapped into lines of `width` cells, its glyph in front of the first."""
+    role = TONE_ROLES[sentence.tone]
+    figure = f"bold {role}" if sentence.tone in COLOURED_FIGURES else "bold"
+    roles = {**WORD_ROLES, "figure": figure}
+    rows = wrap(sentence.spans, max(width - INDENT, 8))
+    lines: list[Line] = []
+    for index, row in enumerate(rows):
+        head = Span(f" {sentence.glyph} ", f"bold {role}") if index == 0 else Span(" " * INDENT)
+        lines.append((head, *sentence_line(row, roles)))
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class SentencesView:
+    """The lines, and which sentence each belongs to (None: the line that counts the rest)."""
+
+    lines: tuple[Line, ...]
+    sentence_of: tuple[int | None, ...]
+
+
+def sentences_view(sentences: Sequence[Sentence], width: int, height: int, first: int = 0) -> SentencesView:
+    """Returns whole sentences from number `first` on that fit into `height` lines; the last line counts the others."""
+    lines: list[Line] = []
+    owners: list[int | None] = []
+    for index in range(first, len(sentences)):
+        rows = sentence_rows(sentences[index], width)
+        is_last = index == len(sentences) - 1
+        if len(lines) + len(rows) + (0 if is_last else 1) > height:
+            if not lines and height > 1:  # not even one fits: its head is better than nothing
+                lines, owners = rows[: height - 1], [index] * (height - 1)
+                index += 1
+            left = len(sentences) - index
+            lines.append((Span(f"{' ' * INDENT}… {left} more, enter to read all", "dim"),) if left else EMPTY)
+            owners.append(None)
+            break
+        lines += rows
+        owners += [index] * len(rows)
+    return SentencesView(tuple(lines[:height]), tuple(owners[:height]))
+
+
+def title_line(step: int, words: Sequence[WordSpan]) -> Line:
+    """Returns the panel's title, the figure before each kind of token in that kind's colour."""
+    line: list[Span] = [Span("STEP", "bold"), Span(" ─ ", "rule"), Span(f"{step}", "bold"), Span("  ")]
+    spans = sentence_line(words)
+    for index, span in enumerate(spans):
+        following = spans[index + 1].text.split() if index + 1 < len(spans) else []
+        kind = following[0] if span.role == "bold" and following else ""
+        line.append(span._replace(role=f"bold {kind}") if kind in ("decode", "draft", "prefill") else span)
+    return tuple(line)

@@ -1,0 +1,149 @@
+"""The one widget that paints lines of spans, row by row, with the Line API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.app import RenderResult
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from kvscope.analysis.text import cell_width
+from kvscope.tui.view.glyphs import to_ascii
+from kvscope.tui.view.lines import EMPTY, Line, Target
+
+ROLES = (
+    *("text", "bold", "strong", "dim", "rule", "rule-focused", "prefill", "decode", "draft", "live", "shared"),
+    *("cached", "cached-bar", "free", "new", "evict", "hit", "released", "preempted", "bad", "on-selected", "reversed"),
+)
+
+BACKGROUNDS = (
+    *("selected", "chosen", "cursor", "row", "prefill", "decode", "draft", "live", "cached-bar", "cached-tint"),
+    *("chip-live", "chip-idle", "chip-paused", "chip-held", "chip-replay", "chip-play", "chip-gone", "chip-loading"),
+)
+
+REVERSED_WITHOUT_COLOR = frozenset({"selected", "chosen"})
+
+REVERSE = Style(reverse=True)
+
+
+class LinesView(Widget):
+    """Shows lines; what changed is painted again, and nothing else."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        *(f"kv--{role}" for role in ROLES),
+        *(f"kv-on--{background}" for background in BACKGROUNDS),
+    }
+
+    ALLOW_SELECT = False
+
+    class Followed(Message):
+        """A click on something that has an identity."""
+
+        def __init__(self, target: Target) -> None:
+            super().__init__()
+            self.target = target
+
+    class Clicked(Message):
+        """A click on a row, beside any target."""
+
+        def __init__(self, view: LinesView, row: int, column: int, chain: int) -> None:
+            super().__init__()
+            self.view = view
+            self.row = row
+            self.column = column
+            self.chain = chain
+
+    def __init__(self, *, id: str | None = None, is_ascii: bool = False) -> None:
+        super().__init__(id=id)
+        self.lines: Sequence[Line] = ()
+        self._is_ascii = is_ascii
+        self._palette: dict[tuple[str, str], Style] = {}
+        self._strips: dict[int, Strip] = {}
+
+    def set_lines(self, lines: Sequence[Line]) -> None:
+        """Shows other lines; paints those rows again that differ."""
+        old, self.lines = self.lines, lines
+        width = self.size.width
+        changed = [row for row in range(max(len(old), len(lines))) if _row(old, row) != _row(lines, row)]
+        for row in changed:
+            self._strips.pop(row, None)
+        if len(changed) > 12:
+            self.refresh()
+        elif changed:
+            self.refresh(*(Region(0, row, width, 1) for row in changed))
+
+    def render(self) -> RenderResult:
+        """Never used: `render_line` paints."""
+        return ""
+
+    def render_line(self, y: int) -> Strip:
+        """Returns row `y`, as wide as the widget."""
+        width = self.size.width
+        strip = self._strips.get(y)
+        if strip is None or strip.cell_length != width:
+            strip = self._strips[y] = self._painted(_row(self.lines, y), width)
+        return strip
+
+    def _painted(self, line: Line, width: int) -> Strip:
+        segments: list[Segment] = []
+        used = 0
+        for span in line:
+            text = to_ascii(span.text) if self._is_ascii else span.text
+            segments.append(Segment(text, self.span_style(span.role, span.on)))
+            used += cell_width(text)
+        base = self.span_style("text", "")
+        if used < width:
+            segments.append(Segment(" " * (width - used), base))
+            used = width
+        strip = Strip(segments, used)
+        return strip if used == width else strip.crop_extend(0, width, base)
+
+    def span_style(self, role: str, on: str) -> Style:
+        """Returns the style of a role before a background, by the theme."""
+        style = self._palette.get((role, on))
+        if style is None:
+            style = self.rich_style
+            for name in ("text", *role.split()):
+                style += self.get_component_rich_style(f"kv--{name}", partial=True)
+            if on:
+                style += self.get_component_rich_style(f"kv-on--{on}", partial=True)
+                if self.app.no_color and on in REVERSED_WITHOUT_COLOR:
+                    style += REVERSE
+            self._palette[(role, on)] = style
+        return style
+
+    def notify_style_update(self) -> None:
+        """Forgets what was painted in another theme or state."""
+        super().notify_style_update()
+        self._palette.clear()
+        self._strips.clear()
+
+    def target_at(self, row: int, column: int) -> Target | None:
+        """Returns what stands at a cell, None where nothing with an identity does."""
+        used = 0
+        for span in _row(self.lines, row):
+            used += cell_width(span.text)
+            if column < used:
+                return span.target
+        return None
+
+    def on_click(self, event: events.Click) -> None:
+        offset = event.get_content_offset(self)
+        if offset is None:
+            return
+        target = self.target_at(offset.y, offset.x)
+        if target is not None:
+            self.post_message(self.Followed(target))
+        else:
+            self.post_message(self.Clicked(self, offset.y, offset.x, event.chain))
+
+
+def _row(lines: Sequence[Line], row: int) -> Line:
+    return lines[row] if 0 <= row < len(lines) else EMPTY
