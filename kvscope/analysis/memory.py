@@ -50,7 +50,7 @@ class Remembered:
             self._facts = None
             self._of_moment = {}
 
-    def token_bytes(self, timeline: Timeline, request_id: str, step: int, num_tokens: int) -> bytes:
+    def packed_tokens(self, timeline: Timeline, request_id: str, step: int, num_tokens: int) -> bytes:
         """Returns at least the request's first `num_tokens` tokens (where it has them), each as four bytes.
 
         Tokens never change, so what was read for a later step serves an earlier one.

@@ -36,12 +36,12 @@ def hit_block_ids(timeline: Timeline, moment: Moment, request_id: str) -> list[i
     if limit == 0:
         return []
     memory = remembered(timeline)
-    tokens = memory.token_bytes(timeline, request_id, moment.step, request.num_tokens)
+    tokens = memory.packed_tokens(timeline, request_id, moment.step, request.num_tokens)
     published = _published(timeline, moment)
     origins: list[tuple[str, int]] = []
     for origin_id, num_blocks in published.origins.get(tokens[:size], ()):
         if cache_salt(timeline, moment, origin_id) == request.cache_salt:
-            others = memory.token_bytes(timeline, origin_id, moment.step, num_blocks * state.config.block_size)
+            others = memory.packed_tokens(timeline, origin_id, moment.step, num_blocks * state.config.block_size)
             origins.append((origin_id, min(num_blocks, _num_common_pieces(tokens, others, size))))
     hits: list[int] = []
     for index in range(limit):
@@ -58,8 +58,8 @@ def hit_block_ids(timeline: Timeline, moment: Moment, request_id: str) -> list[i
 def num_common_tokens(timeline: Timeline, moment: Moment, request_id: str, other_id: str) -> int:
     """Returns how many leading tokens two requests share, whatever their salts are."""
     memory = remembered(timeline)
-    ours = memory.token_bytes(timeline, request_id, moment.step, 1)
-    theirs = memory.token_bytes(timeline, other_id, moment.step, 1)
+    ours = memory.packed_tokens(timeline, request_id, moment.step, 1)
+    theirs = memory.packed_tokens(timeline, other_id, moment.step, 1)
     return _num_common_pieces(ours, theirs, TOKEN_BYTES)
 
 
@@ -95,7 +95,7 @@ def _index(timeline: Timeline, moment: Moment) -> _Published:
     memory = remembered(timeline)
     origins: dict[bytes, list[tuple[str, int]]] = {}
     for request_id, count in num_blocks.items():
-        tokens = memory.token_bytes(timeline, request_id, moment.step, count * block_size)
+        tokens = memory.packed_tokens(timeline, request_id, moment.step, count * block_size)
         origins.setdefault(tokens[: block_size * TOKEN_BYTES], []).append((request_id, count))
     return _Published(block_ids, origins)
 

@@ -100,14 +100,14 @@ def plain(spans: Sequence[Span]) -> str:
     return "".join(span.text for span in spans)
 
 
-def request(request_id: str) -> Span:
-    """A request's id, as a jump."""
-    return Span(visible(request_id), "entity", Entity("request", request_id))
+def request(request_id: str, role: Role = "entity") -> Span:
+    """A request's id, as a jump; in a list of context its role is "dim"."""
+    return Span(visible(request_id), role, Entity("request", request_id))
 
 
 def block(block_id: int) -> Span:
-    """A block's id, as a jump."""
-    return Span(str(block_id), "entity", Entity("block", block_id))
+    """A block's id, as a jump. Blocks stand in lists, as context."""
+    return Span(str(block_id), "dim", Entity("block", block_id))
 
 
 def step(number: int, text: str | None = None) -> Span:
@@ -147,6 +147,28 @@ def listed(parts: Sequence[Part], limit: int, more: str = "others", one_more: st
             joined.append(" and " if index == len(shown) - 1 else ", ")
         joined.append(part)
     return joined
+
+
+def block_list(block_ids: Sequence[int], limit: int) -> list[Part]:
+    """Returns `155 151 143 140`; beyond `limit` blocks `155 151 … 7 more`."""
+    parts: list[Part] = []
+    for block_id in block_ids[:limit]:
+        parts += [dim(" "), block(block_id)] if parts else [block(block_id)]
+    if len(block_ids) > limit:
+        parts.append(dim(f" … {len(block_ids) - limit} more"))
+    return parts
+
+
+def dotted(items: Sequence[Sequence[Part]], limit: int) -> list[Part]:
+    """Returns items as context, `a · b · c`; beyond `limit` items `a · b … 3 more`."""
+    parts: list[Part] = []
+    for item in items[:limit]:
+        if parts:
+            parts.append(dim(" · "))
+        parts += item
+    if len(items) > limit:
+        parts.append(dim(f" … {len(items) - limit} more"))
+    return parts
 
 
 def wrap(spans: Sequence[Span], width: int) -> list[tuple[Span, ...]]:

@@ -1,0 +1,341 @@
+"""Sentences on tokens and blocks: evictions, finishes, aborts, drafts, prefills, allocations, publications, the budget.
+
+Every function returns the sentences of one kind, in the order in which things happened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from kvscope import events as ev
+from kvscope.analysis.memory import remembered
+from kvscope.analysis.queue_sentences import capped_by_threshold
+from kvscope.analysis.spans import (
+    Part,
+    Sentence,
+    block_list,
+    count,
+    dim,
+    dotted,
+    figure,
+    listed,
+    request,
+    say,
+    strong,
+)
+from kvscope.analysis.step_facts import StepFacts
+from kvscope.analysis.text import visible
+from kvscope.replay.timeline import Moment, Timeline
+
+_MAX_NAMES = 3
+_MAX_BLOCKS = 12
+_MAX_ITEMS = 6
+_MAX_BLOCKS_OF_ITEM = 4
+_MAX_SINGLE = 3
+"""Up to so many evictions or prefills have a sentence each; more are put together."""
+
+
+def evictions(moment: Moment) -> Iterator[Sentence]:
+    """◆ Which cached blocks were lost, whose they were, who took them."""
+    events = [event for event in moment.events if isinstance(event, ev.BlockEvicted)]
+    by_request: dict[str, list[int]] = {}
+    for event in events:
+        by_request.setdefault(event.request_id, []).extend(event.block_ids)
+    if len(by_request) <= _MAX_SINGLE:
+        for request_id, block_ids in by_request.items():
+            yield _evicted(moment, block_ids, request(request_id))
+    else:
+        every = [block_id for block_ids in by_request.values() for block_id in block_ids]
+        yield _evicted(moment, every, strong(count(len(by_request), "request")))
+
+
+def _evicted(moment: Moment, block_ids: list[int], beneficiary: Part) -> Sentence:
+    from_ids = moment.state.evicted_from
+    owners = Counter(from_ids[block_id][0] for block_id in block_ids if block_id in from_ids)
+    parts: list[Part] = [figure(count(len(block_ids), "cached block"))]
+    if owners:
+        parts += [" of ", *listed([request(owner) for owner, _ in owners.most_common()], _MAX_NAMES)]
+    parts += [" evicted for ", beneficiary, dim(": "), *block_list(block_ids, _MAX_BLOCKS)]
+    return Sentence("◆", "evicted", say(*parts))
+
+
+def ends(moment: Moment) -> Iterator[Sentence]:
+    """✓ × Who finished or was aborted, and what became of its blocks."""
+    for index, event in enumerate(moment.events):
+        match event:
+            case ev.RequestFinished():
+                why = event.reason + (f": {visible(event.stop)}" if event.stop else "")
+                parts: list[Part] = [
+                    request(event.request_id),
+                    f" finished ({why}), ",
+                    figure(count(event.num_output_tokens, "token")),
+                    *_given_back(moment.events, index, event.request_id),
+                ]
+                yield Sentence("✓", "finished", say(*parts))
+            case ev.RequestAborted():
+                yield _aborted(moment.events, index, event)
+            case _:
+                pass
+
+
+def _aborted(events: Sequence[ev.Event], index: int, event: ev.RequestAborted) -> Sentence:
+    doing = {"WAITING": "while it waited", "RUNNING": "while it ran", "PREEMPTED": "while it waited to resume"}
+    parts: list[Part] = [request(event.request_id), f" aborted {doing[event.status]}"]
+    if event.during_execution:
+        parts.append(", in the middle of the step: what the model made of it is dropped")
+    parts += _given_back(events, index, event.request_id)
+    return Sentence("×", "aborted", say(*parts))
+
+
+def _given_back(events: Sequence[ev.Event], index: int, request_id: str) -> list[Part]:
+    """Returns what became of the blocks of a request that ended: the release follows its end at once."""
+    released = events[index + 1] if index + 1 < len(events) else None
+    if not isinstance(released, ev.BlockReleased) or released.request_id != request_id:
+        return []
+    num_freed = len(released.freed_to_head) + len(released.freed_to_tail)
+    num_held = len(released.still_held)
+    if num_freed + num_held == 0:
+        return []
+    parts: list[Part] = [": ", f"{count(num_freed, 'block')} given back"]
+    if num_held:
+        parts.append(f", {num_held} {'stays' if num_held == 1 else 'stay'} with others")
+    if released.freed_to_tail:
+        parts.append(dim(f"; {len(released.freed_to_tail)} of them still hittable"))
+    return parts
+
+
+def unpublished(moment: Moment) -> Iterator[Sentence]:
+    """░ Published blocks that were taken back because their tokens will not be computed."""
+    why = {
+        "preempted": "it was preempted in the step that was to compute them",
+        "step_failed": "the step failed before they were computed",
+        "load_failed": "they could not be loaded",
+    }
+    for event in moment.events:
+        if isinstance(event, ev.BlockUncached):
+            yield Sentence(
+                "░",
+                "cached",
+                say(
+                    figure(count(len(event.block_ids), "block")),
+                    " of ",
+                    request(event.request_id),
+                    f" taken back from the prefix cache: {why[event.reason]}",
+                    dim(": "),
+                    *block_list(event.block_ids, _MAX_BLOCKS),
+                ),
+            )
+
+
+def drafts(moment: Moment) -> Iterator[Sentence]:
+    """≈ How many drafts the model accepted, of whom."""
+    scheduled: dict[str, tuple[int, ...]] = {}
+    verified: list[ev.DraftsVerified] = []
+    num_placeholders = 0
+    for event in moment.events:
+        if isinstance(event, ev.TokensScheduled):
+            scheduled = event.draft_token_ids
+        elif isinstance(event, ev.DraftsVerified):
+            tokens = scheduled.get(event.request_id, ())
+            if tokens and all(token_id < 0 for token_id in tokens):
+                num_placeholders += event.num_drafts
+            else:
+                verified.append(event)
+    if verified:
+        yield _verified(verified, num_placeholders)
+    elif num_placeholders:
+        yield Sentence(
+            "≈",
+            "drafts",
+            say(figure(count(num_placeholders, "placeholder draft")), " rejected: they only pad an admission"),
+        )
+
+
+def _verified(verified: list[ev.DraftsVerified], num_placeholders: int) -> Sentence:
+    num_drafts = sum(event.num_drafts for event in verified)
+    num_accepted = sum(event.num_accepted for event in verified)
+    num_rolled_back = sum(event.num_rolled_back for event in verified)
+    num_discarded = sum(event.num_discarded for event in verified)
+    parts: list[Part] = [
+        strong(f"{num_accepted} of {count(num_drafts, 'draft')}"),
+        " accepted",
+    ]
+    if num_rolled_back:
+        parts.append(f", {num_rolled_back} rolled back")
+    if num_discarded:
+        parts.append(f", {num_discarded} dropped behind the end of their request")
+    if num_placeholders:
+        parts.append(f", {count(num_placeholders, 'placeholder')} rejected")
+    items: list[list[Part]] = [
+        [request(event.request_id, "dim"), dim(f" {event.num_accepted}/{event.num_drafts}")]
+        for event in sorted(verified, key=lambda event: -event.num_accepted)
+    ]
+    return Sentence("≈", "drafts", say(*parts, dim(": "), *dotted(items, _MAX_ITEMS)))
+
+
+def prefills(timeline: Timeline, moment: Moment) -> Iterator[Sentence]:
+    """▓ Which prefills of earlier steps went on, and how far they are."""
+    facts = remembered(timeline).facts(moment)
+    going_on = [
+        share for share in facts.shares.values() if share.is_prefill and share.request_id not in facts.admitted_ids
+    ]
+    lefts = {
+        share.request_id: moment.state.requests[share.request_id].num_prefill_tokens
+        - share.num_computed_before
+        - share.num_tokens
+        + share.num_draft_tokens
+        for share in going_on
+    }
+    if len(going_on) <= _MAX_SINGLE:
+        for share in going_on:
+            left = lefts[share.request_id]
+            state = f"{left} left" if left else "done"
+            yield Sentence(
+                "▓",
+                "prefill",
+                say(
+                    request(share.request_id),
+                    " prefill goes on: ",
+                    figure(f"{count(share.num_tokens, 'token')}"),
+                    f", {state}",
+                    *capped_by_threshold(moment.state, share.num_tokens, left),
+                ),
+            )
+        return
+    items: list[list[Part]] = [
+        [
+            request(share.request_id, "dim"),
+            dim(f" {share.num_tokens}, {lefts[share.request_id]} left"),
+        ]
+        for share in going_on
+    ]
+    total = sum(share.num_tokens for share in going_on)
+    yield Sentence(
+        "▓",
+        "prefill",
+        say(
+            strong(f"{len(going_on)} prefills"), " go on with ", figure(total), " tokens: ", *dotted(items, _MAX_ITEMS)
+        ),
+    )
+
+
+def allocations(moment: Moment) -> Iterator[Sentence]:
+    """+ Which blocks were taken from the free queue, by whom."""
+    by_request: dict[str, list[int]] = {}
+    freed_by_preemption: set[int] = set()
+    victims: set[str] = set()
+    for event in moment.events:
+        match event:
+            case ev.BlockAllocated():
+                by_request.setdefault(event.request_id, []).extend(event.block_ids)
+            case ev.RequestPreempted():
+                victims.add(event.request_id)
+            case ev.BlockReleased() if event.request_id in victims:
+                freed_by_preemption.update(event.freed_to_head, event.freed_to_tail)
+            case _:
+                pass
+    every = [block_id for block_ids in by_request.values() for block_id in block_ids]
+    if not every:
+        return
+    items: list[list[Part]] = [
+        [request(request_id, "dim"), dim(" "), *block_list(block_ids, _MAX_BLOCKS_OF_ITEM)]
+        for request_id, block_ids in by_request.items()
+    ]
+    parts: list[Part] = [
+        strong(count(len(every), "block")),
+        " taken from the head of the free queue: ",
+        *dotted(items, _MAX_ITEMS),
+    ]
+    num_just_freed = sum(block_id in freed_by_preemption for block_id in every)
+    if num_just_freed:
+        of_them = "" if num_just_freed == len(every) else f"{num_just_freed} of them "
+        parts.append(dim(f", {of_them}just freed by the preemption{'s' if len(victims) > 1 else ''}"))
+    yield Sentence("+", "new", say(*parts))
+
+
+def publications(moment: Moment) -> Iterator[Sentence]:
+    """░ Which full blocks can be hit from now on."""
+    by_request: dict[str, list[int]] = {}
+    num_duplicates = 0
+    for event in moment.events:
+        if isinstance(event, ev.BlockCached):
+            by_request.setdefault(event.request_id, []).extend(event.block_ids)
+            num_duplicates += sum(first_id != 0 for first_id in event.duplicate_of)
+    total = sum(map(len, by_request.values()))
+    if not total:
+        return
+    items: list[list[Part]] = [
+        [request(request_id, "dim"), dim(" "), *block_list(block_ids, _MAX_BLOCKS_OF_ITEM)]
+        for request_id, block_ids in by_request.items()
+    ]
+    parts: list[Part] = [strong(count(total, "full block")), " published for prefix hits"]
+    if num_duplicates:
+        of_them = "it doubles one that was" if total == 1 else f"{num_duplicates} of them double ones that were"
+        parts.append(f" ({of_them} published already)")
+    yield Sentence("░", "cached", say(*parts, dim(": "), *dotted(items, _MAX_ITEMS)))
+
+
+def unused_budget(facts: StepFacts) -> Iterator[Sentence]:
+    """= How much of the budget nobody got while somebody waited, and why."""
+    ended = facts.admission_ended
+    if ended is None or ended.token_budget_left <= 0 or ended.num_waiting == 0:
+        return
+    left, budget = ended.token_budget_left, facts.token_budget
+    parts: list[Part] = [
+        strong(f"{left} of {count(budget, 'token')}"),
+        " unused while ",
+        strong(f"{ended.num_waiting} waited"),
+        dim(": "),
+        *_why_unused(facts, ended),
+    ]
+    yield Sentence("=", "budget", say(*parts))
+
+
+def _why_unused(facts: StepFacts, ended: ev.AdmissionEnded) -> list[Part]:
+    head: Part = request(facts.blocked.request_id) if facts.blocked is not None else "the head of the queue"
+    match ended.reason:
+        case "preempted":
+            plural = "s" if len(facts.preemptions) > 1 else ""
+            return [dim(f"admission was off after the preemption{plural}")]
+        case "max_num_seqs":
+            return [dim("every sequence was taken")]
+        case "chunked_prefill_off":
+            return [dim("the prompt of "), head, dim(" may not be cut")]
+        case "spec_pad_budget":
+            return [dim("too few for "), head, dim(" with its drafts")]
+        case "full_isl" | "full_isl_watermark" | "blocks" | "watermark":
+            return [dim("no room for "), head, dim(", and nobody behind the head is tried")]
+        case "budget" | "empty" | "policy" | "other":
+            return [dim(f"admission ended with “{ended.reason}”")]
+
+
+def transfers(moment: Moment) -> Iterator[Sentence]:
+    """↷ Which blocks are on their way from or to another engine."""
+    for event in moment.events:
+        match event:
+            case ev.KVTransferStarted():
+                way = "be loaded from" if event.direction == "load" else "be sent to"
+                yield Sentence(
+                    "↷",
+                    "transfer",
+                    say(
+                        figure(count(len(event.block_ids), "block")),
+                        " of ",
+                        request(event.request_id),
+                        f" ({count(event.num_tokens, 'token')}) began to {way} another engine",
+                    ),
+                )
+            case ev.KVTransferFinished():
+                done = "loaded" if event.direction == "load" else "sent"
+                parts: list[Part] = ["KV of ", request(event.request_id), f" is {done}"]
+                if event.failed_block_ids:
+                    parts += [
+                        ", but ",
+                        figure(count(len(event.failed_block_ids), "block")),
+                        " failed: ",
+                        *block_list(event.failed_block_ids, _MAX_BLOCKS),
+                    ]
+                yield Sentence("↷", "transfer", say(*parts))
+            case _:
+                pass
