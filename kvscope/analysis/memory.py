@@ -19,6 +19,7 @@ TOKEN_BYTES = 4
 _MAX_REMEMBERED_BYTES = 16_000_000
 """Four million tokens: many times what a pool of 32,768 blocks holds."""
 _MAX_ROWS = 10_000
+_MAX_PLACES = 64
 
 
 class Remembered:
@@ -31,6 +32,7 @@ class Remembered:
         self._tokens: OrderedDict[str, bytes] = OrderedDict()
         self._num_token_bytes = 0
         self._rows: dict[str, RequestRow] = {}
+        self._kept: dict[str, dict[Hashable, object]] = {}
 
     def facts(self, moment: Moment) -> StepFacts:
         """Returns the step's facts."""
@@ -43,6 +45,12 @@ class Remembered:
         """Returns a place for results that hold for this moment only."""
         self._enter(moment)
         return self._of_moment
+
+    def kept(self, name: str) -> dict[Hashable, object]:
+        """Returns a place for facts that hold for ever; who fills it bounds it."""
+        if name not in self._kept and len(self._kept) >= _MAX_PLACES:
+            self._kept.clear()
+        return self._kept.setdefault(name, {})
 
     def _enter(self, moment: Moment) -> None:
         if self._moment is not moment:

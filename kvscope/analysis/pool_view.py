@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from typing import Literal
+
+from kvscope import events as ev
+from kvscope.analysis.memory import remembered
+from kvscope.analysis.token_view import request_text
+from kvscope.replay.timeline import Moment, Timeline
+from kvscope.state import NULL_BLOCK, EngineState
 
 
 class BlockStatus(IntEnum):
@@ -31,7 +40,7 @@ class BlockChange(IntEnum):
     """Allocated, and a cached block's hash was lost for it."""
     HIT = 3
     RELEASED = 4
-    """Given back by a request; free, unless others hold it still."""
+    """Back in the free queue. A block that others still hold only loses a reference, and is not marked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,3 +109,141 @@ class BlockFacts:
 
 
 PoolOrder = Literal["id", "owner", "free_queue"]
+"""By block id; by owner (tables in queue order, then cached blocks by who computed them); as the free queue stands."""
+
+_MAX_REF_CNT = 255
+_STATUS_OF_REF_CNT = bytes(
+    BlockStatus.FREE if count == 0 else BlockStatus.LIVE if count == 1 else BlockStatus.SHARED for count in range(256)
+)
+
+
+def pool_view(timeline: Timeline, moment: Moment) -> PoolView:
+    """Returns the pool after the step. Built once a moment."""
+    cache = remembered(timeline).of_moment(moment)
+    view = cache.get("pool")
+    if view is None:
+        view = cache["pool"] = _pool_view(moment)
+    assert isinstance(view, PoolView)
+    return view
+
+
+def _pool_view(moment: Moment) -> PoolView:
+    state = moment.state
+    ref_cnt = _ref_cnt_bytes(state.ref_cnts)
+    status = bytearray(ref_cnt.translate(_STATUS_OF_REF_CNT))
+    for block_id in state.free_queue.keys() & state.cached_from.keys():
+        status[block_id] = BlockStatus.CACHED
+    if status:
+        status[NULL_BLOCK] = BlockStatus.NULL
+    change = _changes(moment.events, state, len(status))
+    return PoolView(
+        step=moment.step,
+        block_size=state.config.block_size if state.config is not None else 0,
+        status=bytes(status),
+        change=change,
+        ref_cnt=ref_cnt,
+        num_live=status.count(BlockStatus.LIVE),
+        num_shared=status.count(BlockStatus.SHARED),
+        num_cached=status.count(BlockStatus.CACHED),
+        num_free=status.count(BlockStatus.FREE),
+        num_new=change.count(BlockChange.NEW),
+        num_evicting=change.count(BlockChange.EVICTING),
+        num_hit=change.count(BlockChange.HIT),
+        num_released=change.count(BlockChange.RELEASED),
+    )
+
+
+def _ref_cnt_bytes(ref_cnts: Sequence[int]) -> bytes:
+    try:
+        return bytes(ref_cnts)
+    except ValueError:
+        return bytes(min(count, _MAX_REF_CNT) for count in ref_cnts)
+
+
+def _changes(events: Sequence[ev.Event], state: EngineState, num_blocks: int) -> bytes:
+    change = bytearray(num_blocks)
+    for event in events:
+        match event:
+            case ev.BlockAllocated():
+                for block_id in event.block_ids:
+                    is_evicting = block_id in state.evicted_from
+                    change[block_id] = BlockChange.EVICTING if is_evicting else BlockChange.NEW
+            case ev.BlockTouched():
+                for block_id in event.block_ids:
+                    change[block_id] = BlockChange.HIT
+            case ev.BlockReleased():
+                for block_id in event.freed_to_head + event.freed_to_tail:
+                    change[block_id] = BlockChange.RELEASED
+            case _:
+                pass
+    return bytes(change)
+
+
+def next_out(moment: Moment, count: int) -> list[NextOut]:
+    """Returns the first blocks of the free queue, in the order in which they will be taken."""
+    state = moment.state
+    return [NextOut(block_id, block_id in state.cached_from) for block_id in islice(state.free_queue, count)]
+
+
+def pool_order(moment: Moment, order: PoolOrder) -> array[int]:
+    """Returns all block ids, the null block first, in the order in which a map lists them."""
+    state = moment.state
+    num_blocks = len(state.ref_cnts)
+    if order == "id":
+        return array("I", range(num_blocks))
+    first = dict.fromkeys(range(min(num_blocks, 1)))
+    if order == "free_queue":
+        first.update(dict.fromkeys(state.free_queue))
+    else:
+        for request_id in state.running + state.waiting:
+            first.update(dict.fromkeys(state.requests[request_id].block_ids))
+        first.update(dict.fromkeys(sorted(state.cached_from, key=state.cached_from.__getitem__)))
+    first.update(dict.fromkeys(range(num_blocks)))
+    return array("I", first)
+
+
+def block_facts(timeline: Timeline, moment: Moment, block_id: int) -> BlockFacts | None:
+    """Returns what is known of a block; None where the pool has no such block."""
+    state = moment.state
+    view = pool_view(timeline, moment)
+    if not 0 <= block_id < len(view.status):
+        return None
+    holders = _holders(state, block_id) if view.ref_cnt[block_id] else ()
+    found = state.cached_from.get(block_id)
+    origin = BlockHolder(*found) if found is not None else None
+    source = origin or (holders[0] if holders else None)
+    text, num_tokens = ("", 0) if source is None else _content(timeline, moment, source, is_full=origin is not None)
+    position = None
+    if block_id in state.free_queue:
+        position = next(index for index, free_id in enumerate(state.free_queue) if free_id == block_id)
+    return BlockFacts(
+        block_id=block_id,
+        status=BlockStatus(view.status[block_id]),
+        change=BlockChange(view.change[block_id]),
+        ref_cnt=state.ref_cnts[block_id],
+        holders=holders,
+        origin=origin,
+        free_queue_position=position,
+        text=text,
+        num_tokens=num_tokens,
+    )
+
+
+def _holders(state: EngineState, block_id: int) -> tuple[BlockHolder, ...]:
+    return tuple(
+        BlockHolder(request.request_id, request.block_ids.index(block_id))
+        for request in state.requests.values()
+        if block_id in request.block_ids
+    )
+
+
+def _content(timeline: Timeline, moment: Moment, source: BlockHolder, *, is_full: bool) -> tuple[str, int]:
+    block_size = pool_view(timeline, moment).block_size
+    start = source.index * block_size
+    stop = start + block_size
+    num_tokens = block_size
+    if not is_full:  # only a live holder's block is not published
+        request = moment.state.requests[source.request_id]
+        stop = min(stop, request.num_tokens)
+        num_tokens = max(min(request.num_computed_tokens - start, block_size), 0)
+    return request_text(timeline, source.request_id, moment.step, start, stop), num_tokens

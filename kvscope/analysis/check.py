@@ -1,0 +1,197 @@
+"""Checks every invariant on every step of a run: from a recording, or live, one step after another."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kvscope import events as ev
+from kvscope.analysis.check_books import Books
+from kvscope.analysis.invariants import INVARIANTS, Invariant
+from kvscope.replay.timeline import Timeline
+from kvscope.state import EngineState, StateError
+
+STEPS_BETWEEN_SEEKS = 1000
+"""Every so many steps a seek is compared with the fold: each costs what a seek costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A rule that does not hold."""
+
+    check: str
+    """The invariant's name."""
+    step: int
+    event: str | None
+    """`Kind` and place among the step's events, None where the step as a whole is at fault."""
+    message: str
+    is_warning: bool = False
+
+
+class Checker:
+    """The invariants over one run's events, step by step from the first on.
+
+    After an event that contradicts the state nothing more can be said: `is_broken`, and later steps are not looked at.
+    """
+
+    def __init__(self) -> None:
+        self.books = Books()
+        self.is_broken = False
+        self._before: dict[type, list[Invariant]] = defaultdict(list)
+        for invariant in INVARIANTS:
+            for event_type in invariant.event_types:
+                self._before[event_type].append(invariant)
+        self._after_step = [invariant for invariant in INVARIANTS if not invariant.event_types]
+
+    def check_step(self, step: int, events: Sequence[ev.Event]) -> list[Violation]:
+        """Returns what is wrong with the step."""
+        found: list[Violation] = []
+        if self.is_broken:
+            return found
+        books = self.books
+        books.begin_step(step)
+        for index, event in enumerate(events):
+            kind = type(event)
+            try:
+                for invariant in self._before.get(kind, ()):
+                    found += _violations(invariant, books, event, f"{kind.__name__} (event {index})")
+                books.apply(event)
+            except (StateError, KeyError) as error:
+                message = str(error) if isinstance(error, StateError) else f"the event names {error}, which is unknown"
+                found.append(
+                    Violation(
+                        check="events_fit_the_state",
+                        step=step,
+                        event=f"{kind.__name__} (event {index})",
+                        message=message,
+                    )
+                )
+                self.is_broken = True
+                return found
+        for invariant in self._after_step:
+            found += _violations(invariant, books, None, None)
+        return found
+
+
+def _violations(invariant: Invariant, books: Books, event: ev.Event | None, place: str | None) -> Iterator[Violation]:
+    for message in invariant.find(books, event):
+        yield Violation(
+            check=invariant.name,
+            step=books.step_number,
+            event=place,
+            message=message,
+            is_warning=invariant.is_warning,
+        )
+
+
+def check_events(steps: Iterable[tuple[int, Sequence[ev.Event]]]) -> Iterator[Violation]:
+    """Yields what is wrong with a run, step by step."""
+    checker = Checker()
+    for step, events in steps:
+        yield from checker.check_step(step, events)
+
+
+def check_recording(timeline: Timeline) -> Iterator[Violation]:
+    """Yields what is wrong with a recording: its events, and what it says of them in rows, sums and seeks."""
+    checker = Checker()
+    last = timeline.last_step
+    seeks = {last, *range(timeline.first_step, last, STEPS_BETWEEN_SEEKS)}
+    for step, events in timeline.events(timeline.first_step, last):
+        yield from checker.check_step(step, events)
+        if checker.is_broken:
+            return
+        yield from _check_sums(timeline, checker.books)
+        if step in seeks:
+            yield from _check_seek(timeline, checker.books)
+    yield from _check_rows(timeline, checker.books, last)
+
+
+def _check_sums(timeline: Timeline, books: Books) -> Iterator[Violation]:
+    """The row of a step equals what its events sum to."""
+    step = books.step_number
+    columns = timeline.summaries(step, 1, 1)
+    row = columns[0] if columns else None
+    if row is None:
+        yield _violation("steps_have_rows", step, f"step {step} has no row")
+        return
+    for name, have, due in (
+        (
+            "scheduled tokens",
+            row.num_prefill_tokens + row.num_decode_tokens + row.num_draft_tokens,
+            books.step.num_scheduled_tokens,
+        ),
+        ("running", row.num_running, len(books.state.running)),
+        ("waiting", row.num_waiting, len(books.state.waiting)),
+        ("live blocks", row.num_live_blocks, books.state.num_live_blocks),
+        (
+            "cached free blocks",
+            row.num_cached_blocks,
+            sum(b in books.contents for b in books.state.free_queue)
+            if step % STEPS_BETWEEN_SEEKS == 0
+            else row.num_cached_blocks,
+        ),
+        ("preemptions", row.num_preemptions, len(books.step.preempted_ids)),
+    ):
+        if have != due:
+            yield _violation("step_rows_equal_their_events", step, f"the row says {have} {name}, the events {due}")
+
+
+def _check_seek(timeline: Timeline, books: Books) -> Iterator[Violation]:
+    """The state that a seek gives equals the fold over all events."""
+    step = books.step_number
+    have, due = _books_of(timeline.at(step).state), _books_of(books.state)
+    for name, value in due.items():
+        if have[name] != value:
+            yield _violation(
+                "seeks_equal_the_fold", step, f"{name} after a seek: {have[name]}, after all events: {value}"
+            )
+
+
+def _books_of(state: EngineState) -> dict[str, object]:
+    live = [*state.running, *state.waiting]
+    return {
+        "running": list(state.running),
+        "waiting": list(state.waiting),
+        "free queue": list(state.free_queue),
+        "reference counts": list(state.ref_cnts),
+        "cached blocks": sorted(state.cached_from),
+        "block tables": {key: list(state.requests[key].block_ids) for key in live},
+        "computed tokens": {key: state.requests[key].num_computed_tokens for key in live},
+        "tokens": {key: state.requests[key].num_tokens for key in live},
+    }
+
+
+def _check_rows(timeline: Timeline, books: Books, last: int) -> Iterator[Violation]:
+    """The row of a request equals what its events say, and so do its tokens."""
+    if timeline.request_ids() != list(books.requests):
+        yield _violation("request_rows_equal_their_events", last, "the requests in rows are not those that arrived")
+    for request_id, request in books.requests.items():
+        row = timeline.request(request_id)
+        if row is None:
+            yield _violation("request_rows_equal_their_events", last, f"{request_id} has no row")
+            continue
+        for name, have, due in (
+            ("prompt tokens", row.num_prompt_tokens, len(request.prompt_token_ids)),
+            ("output tokens", row.num_output_tokens, request.num_output_tokens),
+            ("preemptions", row.num_preemptions, request.num_preemptions),
+            ("hit tokens", row.num_hit_tokens, request.num_first_hit_tokens),
+            ("first admitted step", row.first_admitted_step, request.first_admitted_step),
+            ("first token step", row.first_token_step, request.first_token_step),
+            ("finished step", row.finished_step, request.finished_step),
+            ("finish reason", row.finish_reason, request.finish_reason),
+        ):
+            if have != due:
+                yield _violation(
+                    "request_rows_equal_their_events",
+                    last,
+                    f"{request_id}: {name} {have} in its row, {due} in its events",
+                )
+        if timeline.token_ids(request_id, last) != request.token_ids:
+            yield _violation(
+                "tokens_are_prompt_and_sampled", last, f"{request_id} has other tokens than its events say"
+            )
+
+
+def _violation(check: str, step: int, message: str) -> Violation:
+    return Violation(check=check, step=step, event=None, message=message)

@@ -1,0 +1,27 @@
+"""The text of a request's tokens, any range of them, without reading more than is shown."""
+
+from __future__ import annotations
+
+from array import array
+
+from kvscope.analysis.memory import TOKEN_BYTES, remembered
+from kvscope.analysis.text import token_text
+from kvscope.replay.timeline import Timeline
+
+_MARGIN = 4
+"""Tokens read on either side: as many as the bytes of one character, which may be spread over them."""
+
+
+def request_token_ids(timeline: Timeline, request_id: str, step: int, start: int, stop: int) -> list[int]:
+    """Returns the tokens `start:stop` of a request; fewer where it has not so many (at the end of the recording)."""
+    packed = remembered(timeline).packed_tokens(timeline, request_id, step, stop)
+    tokens = array("I")
+    tokens.frombytes(packed[max(start, 0) * TOKEN_BYTES : stop * TOKEN_BYTES])
+    return tokens.tolist()
+
+
+def request_text(timeline: Timeline, request_id: str, step: int, start: int, stop: int) -> str:
+    """Returns the visible text of tokens `start:stop`, whole characters, each in the range that it begins in."""
+    first = max(start - _MARGIN, 0)
+    token_ids = request_token_ids(timeline, request_id, step, first, stop + _MARGIN)
+    return token_text(timeline.token_bytes(token_ids), token_ids, start - first, stop - first)
