@@ -1,14 +1,26 @@
-"""All that a screen or a command shows of one request at a step: facts, block table, sharers, life, where time went."""
+"""All that a screen or a command shows of one request at a step: its facts, block table, sharers, what happened to it.
+
+Its life on the time axis and where its time went are in `kvscope.analysis.life`.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from kvscope.analysis.pool_view import BlockChange
-from kvscope.analysis.spans import Sentence, Span
+from kvscope import events as ev
+from kvscope.analysis.history import request_history
+from kvscope.analysis.memory import remembered
+from kvscope.analysis.pool_view import BlockChange, pool_view
+from kvscope.analysis.queue_sentences import hit_owners, no_hit_reason
+from kvscope.analysis.spans import Part, Span, count, dim, say, strong
 from kvscope.analysis.step_facts import StepShare
-from kvscope.state import RequestStatus
+from kvscope.analysis.text import visible
+from kvscope.analysis.token_view import request_text
+from kvscope.replay.timeline import Moment, RequestRow, Timeline
+from kvscope.state import EngineState, RequestState, RequestStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +130,197 @@ class TimeShare:
     num_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that happened to the request."""
+_PROMPT_TOKENS_SHOWN = 200
+"""Of a prompt that was given as tokens only, so many are read for its one line of text."""
 
-    step: int
-    sentence: Sentence
+
+def request_facts(timeline: Timeline, moment: Moment, request_id: str) -> RequestFacts | None:
+    """Returns a request's facts after the step; None where the recording has no such request."""
+    row = timeline.request(request_id)
+    request = moment.state.requests.get(request_id)
+    if row is None:
+        return None
+    if request is None:
+        return _absent(timeline, moment, row)
+    state = moment.state
+    facts = remembered(timeline).facts(moment)
+    share = facts.shares.get(request_id)
+    block_size = state.config.block_size if state.config is not None else 1
+    is_waiting = request.status in ("WAITING", "PREEMPTED")
+    return RequestFacts(
+        request_id=request_id,
+        status=request.status,
+        phase=_phase(request, share),
+        num_prompt_tokens=request.num_prompt_tokens,
+        num_output_tokens=request.num_output_tokens,
+        max_tokens=request.max_tokens,
+        num_tokens=request.num_tokens,
+        num_computed_tokens=request.num_computed_tokens,
+        num_blocks=len(request.block_ids),
+        num_new_blocks=facts.num_new_blocks[request_id],
+        share=share,
+        priority=request.priority,
+        cache_salt=request.cache_salt,
+        sampling=sampling_words(row.sampling),
+        arrival_step=request.arrival_step,
+        waiting_since_step=request.waiting_since_step if is_waiting else None,
+        first_admitted_step=request.first_admitted_step,
+        first_token_step=request.first_token_step,
+        finished_step=request.finished_step,
+        finish_reason=request.finish_reason,
+        num_preemptions=request.num_preemptions,
+        num_lost_tokens=request.num_lost_tokens,
+        num_hit_tokens=request.num_hit_tokens,
+        num_own_hit_tokens=request.num_own_hit_tokens,
+        num_hit_blocks=request.num_hit_tokens // block_size,
+        hit=_hit(state, request, block_size),
+        queue_position=state.waiting.index(request_id) if is_waiting else None,
+        prompt=_prompt(timeline, row),
+    )
+
+
+def _absent(timeline: Timeline, moment: Moment, row: RequestRow) -> RequestFacts:
+    """Facts of a request that is not there at the step: it did not come yet, or it ended before."""
+    has_ended = row.arrival_step <= moment.step
+    is_aborted = row.finish_reason == "abort"
+    return RequestFacts(
+        request_id=row.request_id,
+        status=("ABORTED" if is_aborted else "FINISHED") if has_ended else "NOT_ARRIVED",
+        phase=("aborted" if is_aborted else "finished") if has_ended else "not arrived",
+        num_prompt_tokens=row.num_prompt_tokens,
+        num_output_tokens=row.num_output_tokens if has_ended else 0,
+        max_tokens=row.max_tokens,
+        num_tokens=row.num_prompt_tokens + (row.num_output_tokens if has_ended else 0),
+        num_computed_tokens=0,
+        num_blocks=0,
+        num_new_blocks=0,
+        share=None,
+        priority=row.priority,
+        cache_salt=row.cache_salt,
+        sampling=sampling_words(row.sampling),
+        arrival_step=row.arrival_step,
+        waiting_since_step=None,
+        first_admitted_step=row.first_admitted_step if has_ended else None,
+        first_token_step=row.first_token_step if has_ended else None,
+        finished_step=row.finished_step if has_ended else None,
+        finish_reason=row.finish_reason if has_ended else None,
+        num_preemptions=row.num_preemptions if has_ended else 0,
+        num_lost_tokens=0,
+        num_hit_tokens=0,
+        num_own_hit_tokens=0,
+        num_hit_blocks=0,
+        hit=(),
+        queue_position=None,
+        prompt=_prompt(timeline, row),
+    )
+
+
+def _phase(request: RequestState, share: StepShare | None) -> str:
+    if request.status == "RUNNING":
+        is_prefill = share.is_prefill if share is not None else request.is_prefilling
+        return "prefill" if is_prefill else "decode"
+    return request.status.lower()
+
+
+def _hit(state: EngineState, request: RequestState, block_size: int) -> tuple[Span, ...]:
+    """Whose blocks its last admission took over, or why none."""
+    if request.admitted_step is None:
+        return ()
+    if request.num_hit_tokens == 0:
+        return say(dim(f"no hit: {no_hit_reason(state, request.num_prefill_tokens)}"))
+    parts: list[Part] = [strong(count(request.num_hit_tokens, "token")), " hit"]
+    hit_blocks = tuple(request.block_ids[: request.num_hit_tokens // block_size])
+    if hit_blocks:
+        parts += [", ", *hit_owners(state, request.request_id, hit_blocks)]
+    return say(*parts)
+
+
+def sampling_words(sampling: str) -> str:
+    """Returns recorded sampling settings in words: `greedy`, `temperature 0.7, top_p 0.9`, or `default`."""
+    try:
+        settings = json.loads(sampling or "{}")
+    except ValueError:
+        return visible(sampling)
+    if not isinstance(settings, dict):
+        return visible(sampling)
+    settings.pop("max_tokens", None)  # shown beside the output
+    words: list[str] = []
+    if settings.get("temperature") == 0:
+        words.append("greedy")
+        del settings["temperature"]
+    words += [f"{name} {value}" for name, value in settings.items()]
+    return visible(", ".join(words)) or "default"
+
+
+def _prompt(timeline: Timeline, row: RequestRow) -> str:
+    if row.prompt is not None:
+        return visible(row.prompt)
+    shown = min(row.num_prompt_tokens, _PROMPT_TOKENS_SHOWN)
+    return request_text(timeline, row.request_id, timeline.last_step, 0, shown)
+
+
+def block_table(timeline: Timeline, moment: Moment, request_id: str, indexes: Iterable[int]) -> BlockTableView:
+    """Returns the rows of a live request's block table that are asked for; those outside the table are left out."""
+    state = moment.state
+    request = state.requests.get(request_id)
+    if request is None or state.config is None:
+        return BlockTableView(num_blocks=0, num_hit_blocks=0, rows=())
+    block_size = state.config.block_size
+    num_hit_blocks = request.num_hit_tokens // block_size if request.block_ids else 0
+    change = pool_view(timeline, moment).change
+    since = _since_steps(timeline, moment, request)
+    rows: list[BlockRow] = []
+    for index in indexes:
+        if not 0 <= index < len(request.block_ids):
+            continue
+        block_id = request.block_ids[index]
+        origin = state.cached_from.get(block_id)
+        start = index * block_size
+        stop = min(start + block_size, request.num_tokens)
+        rows.append(
+            BlockRow(
+                index=index,
+                block_id=block_id,
+                change=BlockChange(change[block_id]),
+                ref_cnt=state.ref_cnts[block_id],
+                is_published=origin is not None,
+                is_hit=index < num_hit_blocks,
+                origin_id=origin[0] if origin is not None else None,
+                since_step=since[index] if index < len(since) else None,
+                text=request_text(timeline, request_id, moment.step, start, stop) if start < stop else "",
+                num_tokens=max(min(request.num_computed_tokens - start, block_size), 0),
+            )
+        )
+    return BlockTableView(num_blocks=len(request.block_ids), num_hit_blocks=num_hit_blocks, rows=tuple(rows))
+
+
+def _since_steps(timeline: Timeline, moment: Moment, request: RequestState) -> list[int]:
+    """Returns for each index of the table the step in which the request got that block."""
+    history = request_history(timeline, request.request_id, moment.step)
+    if history is None or request.admitted_step is None:
+        return []
+    steps: list[int] = []
+    for step, event in history.until(moment.step):
+        if isinstance(event, ev.BlockTouched | ev.BlockAllocated) and step >= request.admitted_step:
+            steps += [step] * len(event.block_ids)
+    return steps
+
+
+def sharers(moment: Moment, request_id: str) -> list[Sharer]:
+    """Returns who else holds the request's blocks now, most first. What is shared is always the head of both tables."""
+    state = moment.state
+    request = state.requests.get(request_id)
+    if request is None or not request.block_ids or state.config is None:
+        return []
+    found: list[Sharer] = []
+    for other_id in state.running + state.waiting:
+        table = state.requests[other_id].block_ids
+        if other_id == request_id or not table or table[0] != request.block_ids[0]:
+            continue
+        num_blocks = 0
+        for ours, theirs in zip(request.block_ids, table, strict=False):
+            if ours != theirs:
+                break
+            num_blocks += 1
+        found.append(Sharer(other_id, num_blocks, num_blocks * state.config.block_size))
+    return sorted(found, key=lambda sharer: -sharer.num_blocks)
