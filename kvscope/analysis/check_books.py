@@ -66,6 +66,8 @@ class StepBooks:
     budget_left: int | None = None
     scheduled: dict[str, int] = field(default_factory=dict)
     num_drafts: dict[str, int] = field(default_factory=dict)
+    num_discarded: dict[str, int] = field(default_factory=dict)
+    """Sampled tokens that came after a request's end: computed, but never its own."""
     preempted_ids: list[str] = field(default_factory=list)
     admitted_ids: list[str] = field(default_factory=list)
     published: dict[int, tuple[str, int]] = field(default_factory=dict)
@@ -157,6 +159,8 @@ class Books:
                 step.scheduled = dict(zip(event.request_ids, event.num_tokens, strict=True))
                 step.num_scheduled_tokens = sum(event.num_tokens)
                 step.num_drafts = {key: len(drafts) for key, drafts in event.draft_token_ids.items()}
+            case ev.DraftsVerified():
+                step.num_discarded[event.request_id] = event.num_discarded
             case ev.TokensSampled():
                 self._sample(event)
             case ev.RequestFinished():

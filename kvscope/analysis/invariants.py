@@ -149,8 +149,9 @@ def hash_chain_is_right(books: Books, event: ev.BlockCached) -> Iterator[str]:
         num_tokens = len(books.requests[event.request_id].token_ids)
         yield f"{event.request_id} publishes {end} blocks of {books.block_size}, but has {num_tokens} decided tokens"
     for block_id, have, block_hash in zip(event.block_ids, event.block_hashes, wanted, strict=False):
-        if have != rules.short_hash(block_hash):
-            yield f"block {block_id} of {event.request_id} has hash {have:016x}, not {rules.short_hash(block_hash):016x}"
+        due = rules.short_hash(block_hash)
+        if have != due:
+            yield f"block {block_id} of {event.request_id} has hash {have:016x}, not {due:016x}"
 
 
 @_before(ev.BlockEvicted)
@@ -262,7 +263,8 @@ def computed_tokens_exist(books: Books) -> Iterator[str]:
         request = state.requests[request_id]
         # Drafts of a request that the step did not come to verify count as computed until it ends.
         is_open = books.step.failed is not None or request.status == "ABORTED"
-        limit = request.num_tokens + (books.step.num_drafts.get(request_id, 0) if is_open else 0)
+        limit = request.num_tokens + books.step.num_discarded.get(request_id, 0)
+        limit += books.step.num_drafts.get(request_id, 0) if is_open else 0
         if not 0 <= request.num_computed_tokens <= limit:
             yield f"{request_id} has {request.num_computed_tokens} computed tokens of {limit}"
 
