@@ -1,36 +1,33 @@
-"""What a request did in each step: waited, computed, got nothing, was preempted, ended. Read off the steps' events.
+"""What a request did in each step, as glyphs on a time axis: waited, computed, got nothing, was preempted, ended.
 
-`LifeIndex` keeps a small record of every step that it was shown, so that any request's line over them costs a lookup a
-step. It knows no rule of scheduling.
+The turning points come from the request's own events, which are few. Which of its running steps gave it no token stands
+in every step's events, which are many: `ScheduledIndex` keeps of each step that it was shown who was scheduled.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from kvscope import events as ev
-from kvscope.replay.timeline import RequestRow
+from kvscope.analysis.history import Turn, TurningKind
 from kvscope.tui.view.glyphs import Glyphs
 
-Deed = Literal["prefill", "decode", "waits", "nothing", "preempted", "finished", "absent", "unknown"]
+Deed = Literal["absent", "waits", "decode", "nothing", "prefill", "finished", "preempted"]
 
 STRENGTH: dict[Deed, int] = {
-    "unknown": 0,
-    "absent": 1,
-    "waits": 2,
-    "decode": 3,
-    "nothing": 4,
-    "prefill": 5,
-    "finished": 6,
-    "preempted": 7,
+    "absent": 0,
+    "waits": 1,
+    "decode": 2,
+    "nothing": 3,
+    "prefill": 4,
+    "finished": 5,
+    "preempted": 6,
 }
 """Which deed a column of several steps shows: the strongest."""
 
 ROLES: dict[Deed, str] = {
-    "unknown": "dim",
     "absent": "dim",
     "waits": "dim",
     "decode": "decode",
@@ -40,55 +37,35 @@ ROLES: dict[Deed, str] = {
     "preempted": "preempted",
 }
 
+FIRST_DEED: dict[TurningKind, Deed] = {
+    "arrived": "waits",
+    "admitted": "prefill",
+    "decoding": "decode",
+    "preempted": "preempted",
+    "ended": "finished",
+}
+LATER_DEED: dict[TurningKind, Deed] = {
+    "arrived": "waits",
+    "admitted": "prefill",
+    "decoding": "decode",
+    "preempted": "waits",
+    "ended": "absent",
+}
+
 MAX_STEPS_KEPT = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class StepDeeds:
-    """Who did what in one step."""
-
-    scheduled: dict[str, Deed]
-    entered: frozenset[str]
-    """Came into the waiting queue, by arriving."""
-    admitted: frozenset[str]
-    preempted: frozenset[str]
-    ended: frozenset[str]
-
-
-def step_deeds(events: Iterable[ev.Event]) -> StepDeeds:
-    """Reads off one step's events what each request did."""
-    scheduled: dict[str, Deed] = {}
-    entered, admitted, preempted, ended = set[str](), set[str](), set[str](), set[str]()
-    for event in events:
-        match event:
-            case ev.TokensScheduled():
-                drafts = event.draft_token_ids
-                for request_id, num_tokens in zip(event.request_ids, event.num_tokens, strict=True):
-                    num_own = num_tokens - len(drafts.get(request_id, ()))
-                    scheduled[request_id] = "prefill" if num_own > 1 or request_id in admitted else "decode"
-            case ev.RequestArrived():
-                entered.add(event.request_id)
-            case ev.RequestAdmitted() | ev.RequestResumed():
-                admitted.add(event.request_id)
-            case ev.RequestPreempted():
-                preempted.add(event.request_id)
-            case ev.RequestFinished() | ev.RequestAborted():
-                ended.add(event.request_id)
-            case _:
-                pass
-    return StepDeeds(scheduled, frozenset(entered), frozenset(admitted), frozenset(preempted), frozenset(ended))
-
-
-class LifeIndex:
-    """The deeds of the steps seen so far, the latest used ones kept."""
+class ScheduledIndex:
+    """Who was scheduled in which step, of the steps seen so far; the oldest are forgotten."""
 
     def __init__(self) -> None:
-        self._steps: OrderedDict[int, StepDeeds] = OrderedDict()
+        self._steps: OrderedDict[int, frozenset[str]] = OrderedDict()
 
     def add(self, step: int, events: Iterable[ev.Event]) -> None:
         if step in self._steps:
             return
-        self._steps[step] = step_deeds(events)
+        scheduled = (event.request_ids for event in events if isinstance(event, ev.TokensScheduled))
+        self._steps[step] = frozenset(request_id for request_ids in scheduled for request_id in request_ids)
         if len(self._steps) > MAX_STEPS_KEPT:
             self._steps.popitem(last=False)
 
@@ -96,61 +73,43 @@ class LifeIndex:
         """Returns the first step of the range that has not been added, None where none lacks."""
         return next((step for step in range(first_step, last_step + 1) if step not in self._steps), None)
 
-    def deeds(self, row: RequestRow, first_step: int, last_step: int) -> list[Deed]:
-        """Returns what the request did in each step of the range; "unknown" where a step has not been added."""
-        return [deed for _, deed in self._walk(row, first_step, last_step)]
-
-    def _walk(self, row: RequestRow, first_step: int, last_step: int) -> Iterable[tuple[int, Deed]]:
-        is_running = self._is_running_before(row, first_step, last_step)
-        request_id = row.request_id
-        end = row.finished_step
-        for step in range(first_step, last_step + 1):
-            deeds = self._steps.get(step)
-            deed: Deed
-            if step < row.arrival_step or (end is not None and step > end):
-                deed = "absent"
-            elif deeds is None:
-                deed = "unknown"
-            elif request_id in deeds.ended:
-                deed = "finished"
-            elif request_id in deeds.preempted:
-                deed, is_running = "preempted", False
-            elif request_id in deeds.scheduled:
-                deed, is_running = deeds.scheduled[request_id], True
-            else:
-                deed = "nothing" if is_running else "waits"
-            yield step, deed
-
-    def _is_running_before(self, row: RequestRow, first_step: int, last_step: int) -> bool:
-        """Infers from the first thing that happens to the request in the range whether it ran before it."""
-        if first_step <= row.arrival_step or row.first_admitted_step is None or first_step <= row.first_admitted_step:
-            return False
-        for step in range(first_step, last_step + 1):
-            deeds = self._steps.get(step)
-            if deeds is None:
-                continue
-            if row.request_id in deeds.admitted:
-                return False
-            if row.request_id in deeds.scheduled or row.request_id in deeds.preempted:
-                return True
-        return False
+    def is_known_idle(self, step: int, request_id: str) -> bool:
+        """True where the step is known not to have scheduled the request."""
+        scheduled = self._steps.get(step)
+        return scheduled is not None and request_id not in scheduled
 
 
-def coarse_deeds(row: RequestRow, first_step: int, last_step: int) -> list[Deed]:
-    """As `LifeIndex.deeds`, from the request's row alone: for ranges too long to read step by step."""
-    admitted, end = row.first_admitted_step, row.finished_step
+def deeds_of(
+    turns: Sequence[Turn], scheduled: ScheduledIndex, request_id: str, first_step: int, last_step: int
+) -> list[Deed]:
+    """Returns what the request did in each step of the range."""
     deeds: list[Deed] = []
+    place = -1
     for step in range(first_step, last_step + 1):
-        if step < row.arrival_step or (end is not None and step > end):
+        while place + 1 < len(turns) and turns[place + 1].step <= step:
+            place += 1
+        if place < 0:
             deeds.append("absent")
-        elif step == end:
-            deeds.append("finished")
-        elif admitted is None or step < admitted:
-            deeds.append("waits")
-        elif row.first_token_step is None or step <= row.first_token_step:
-            deeds.append("prefill")
-        else:
-            deeds.append("decode")
+            continue
+        turn = turns[place]
+        deed = FIRST_DEED[turn.kind] if turn.step == step else LATER_DEED[turn.kind]
+        if deed in ("prefill", "decode") and scheduled.is_known_idle(step, request_id):
+            deed = "nothing"
+        deeds.append(deed)
+    return deeds
+
+
+def sampled_deeds(turns: Sequence[Turn], first_step: int, last_step: int, steps_per_column: int) -> list[Deed]:
+    """Returns a deed for each column of a long range by the turns alone: the strongest that begins in it, else what
+    goes on."""
+    deeds: list[Deed] = []
+    place = -1
+    for start in range(first_step, last_step + 1, steps_per_column):
+        found: list[Deed] = [LATER_DEED[turns[place].kind] if place >= 0 else "absent"]
+        while place + 1 < len(turns) and turns[place + 1].step < start + steps_per_column:
+            place += 1
+            found.append(FIRST_DEED[turns[place].kind])
+        deeds.append(max(found, key=STRENGTH.__getitem__))
     return deeds
 
 
@@ -165,7 +124,6 @@ def by_column(deeds: Sequence[Deed], steps_per_column: int) -> list[Deed]:
 def life_glyphs(deeds: Sequence[Deed], glyphs: Glyphs) -> tuple[str, list[str]]:
     """Returns a glyph and a role for each deed."""
     chars: dict[Deed, str] = {
-        "unknown": " ",
         "absent": " ",
         "waits": glyphs.life_waits,
         "decode": glyphs.life_decode,

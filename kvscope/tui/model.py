@@ -1,0 +1,267 @@
+"""What the screen looks at: a timeline, a step in it, one selected request and block. No widget, no drawing.
+
+Live and replay are one thing: a live timeline grows, and the cursor may follow its end. The model never waits for the
+engine; commands go through `EngineControl` elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvscope.analysis.history import turns
+from kvscope.control import EngineControl, EngineStatus
+from kvscope.errors import KvscopeError
+from kvscope.events import EngineConfigured, RequestPreempted
+from kvscope.replay.timeline import Moment, StepSummary, Timeline
+from kvscope.tui.view.glyphs import UNICODE, Glyphs
+from kvscope.tui.view.life import Deed, ScheduledIndex, by_column, deeds_of, sampled_deeds
+from kvscope.tui.view.timeline import Window, next_zoom, page
+
+MAX_LIFE_STEPS = 4_000
+"""A life line over more steps than this is drawn from the request's turning points alone."""
+
+MAX_STEPS_PER_COLUMN = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one was: what `u` brings back."""
+
+    step: int
+    request_id: str | None
+    block_id: int | None
+
+
+class ScreenModel:
+    """The cursor, the selection and the page of the timeline."""
+
+    def __init__(
+        self, *, timeline: Timeline | None, control: EngineControl | None = None, glyphs: Glyphs = UNICODE
+    ) -> None:
+        self.timeline = timeline
+        self.control = control
+        self.glyphs = glyphs
+        self.moment: Moment | None = None
+        self.wanted_step = -1
+        """Where the keys went; `moment` follows with `load`."""
+        self.is_following = True
+        self.is_playing = False
+        self.steps_per_second = 8
+        self.error = ""
+        """What went wrong with the recording, in one line."""
+        self.selected_id: str | None = None
+        self.block_id: int | None = None
+        self.steps_per_column = 1
+        self.window: Window | None = None
+        self.scheduled = ScheduledIndex()
+        self.version = 0
+        """Grows with everything that may change what is shown."""
+        self._summaries: tuple[tuple[Window, int], list[StepSummary]] | None = None
+        self._back: list[Place] = []
+        self._forward: list[Place] = []
+
+    # What is there
+
+    @property
+    def status(self) -> EngineStatus | None:
+        """The engine's condition; None where there is no engine to talk to."""
+        return None if self.control is None else self.control.status
+
+    @property
+    def config(self) -> EngineConfigured | None:
+        if self.moment is not None and self.moment.state.config is not None:
+            return self.moment.state.config
+        return None if self.timeline is None else self.timeline.config
+
+    @property
+    def step(self) -> int:
+        """The step that is shown, -1 where there is none."""
+        return -1 if self.moment is None else self.moment.step
+
+    @property
+    def first_step(self) -> int:
+        return 0 if self.timeline is None else self.timeline.first_step
+
+    @property
+    def last_step(self) -> int:
+        return -1 if self.timeline is None else self.timeline.last_step
+
+    @property
+    def is_growing(self) -> bool:
+        return self.timeline is not None and self.timeline.is_growing
+
+    # Time
+
+    def open(self, timeline: Timeline, step: int | None = None) -> None:
+        """Takes a timeline, at its end or at a step."""
+        self.timeline = timeline
+        self.window = None
+        self._summaries = None
+        self.is_following = step is None
+        self.wanted_step = timeline.last_step if step is None else step
+        self.version += 1
+
+    def move_to(self, step: int) -> None:
+        """Wants a step; beyond an end it is that end. At the end of a growing recording the cursor follows it."""
+        if self.last_step < 0:
+            return
+        self.wanted_step = min(max(step, self.first_step), self.last_step)
+        self.is_following = self.wanted_step == self.last_step
+
+    def move_by(self, num_steps: int) -> None:
+        self.move_to(self.wanted_step + num_steps)
+
+    def zoom(self, *, is_finer: bool) -> None:
+        """Shows more or fewer steps in a column of the timeline."""
+        self.steps_per_column = min(next_zoom(self.steps_per_column, is_finer=is_finer), MAX_STEPS_PER_COLUMN)
+        self.version += 1
+
+    def poll(self) -> bool:
+        """Looks for new steps; True where something that is shown has changed."""
+        if self.timeline is None or not self.timeline.is_growing:
+            return False
+        try:
+            if not self.timeline.refresh():
+                return False
+        except KvscopeError as error:
+            self.error = error.message
+            return True
+        if self.is_following:
+            self.wanted_step = self.last_step
+        self.version += 1
+        return True
+
+    def load(self) -> None:
+        """Reads the wanted step where it is not the one that is shown. An error leaves the old step standing."""
+        if self.timeline is None or self.wanted_step < 0 or self.wanted_step == self.step:
+            return
+        try:
+            self.moment = self.timeline.at(self.wanted_step)
+            self.error = ""
+        except KvscopeError as error:
+            self.error = error.message
+            self.wanted_step = self.step
+            return
+        self.scheduled.add(self.moment.step, self.moment.events)
+        self.version += 1
+        if self.selected_id is None:
+            self.select(self._first_choice(self.moment))
+
+    # Selection
+
+    def select(self, request_id: str | None) -> None:
+        """Selects a request; the block stays where it is one of its blocks, else its last one is chosen."""
+        if request_id is None:
+            return
+        self.selected_id = request_id
+        blocks = self.selected_blocks
+        if self.block_id not in blocks:
+            self.block_id = blocks[-1] if blocks else self.block_id
+        self.version += 1
+
+    def choose_block(self, block_id: int) -> None:
+        if self.moment is not None and 0 <= block_id < len(self.moment.state.ref_cnts):
+            self.block_id = block_id
+            self.version += 1
+
+    @property
+    def selected_blocks(self) -> Sequence[int]:
+        """The block table of the selected request, empty where it has none now."""
+        if self.moment is None or self.selected_id is None:
+            return ()
+        request = self.moment.state.requests.get(self.selected_id)
+        return () if request is None else request.block_ids
+
+    @property
+    def queue_ids(self) -> list[str]:
+        """All requests of both queues, in the order in which the panel shows them."""
+        return [] if self.moment is None else [*self.moment.state.waiting, *self.moment.state.running]
+
+    def select_by(self, num_rows: int) -> None:
+        """Moves the selection along the queues."""
+        ids = self.queue_ids
+        if not ids:
+            return
+        if self.selected_id in ids:
+            self.select(ids[min(max(ids.index(self.selected_id) + num_rows, 0), len(ids) - 1)])
+        else:
+            self.select(ids[0 if num_rows > 0 else -1])
+
+    @staticmethod
+    def _first_choice(moment: Moment) -> str | None:
+        """The victim of the step, else the head of the waiting queue, else the newest runner."""
+        for event in moment.events:
+            if isinstance(event, RequestPreempted):
+                return event.request_id
+        state = moment.state
+        if state.waiting:
+            return state.waiting[0]
+        return state.running[-1] if state.running else None
+
+    # Places
+
+    def remember(self) -> None:
+        """Keeps the present place, before a jump."""
+        self._back.append(Place(self.wanted_step, self.selected_id, self.block_id))
+        self._forward.clear()
+
+    def go_back(self) -> bool:
+        """Returns to the place before the last jump, step and selection; False where there is none."""
+        return self._swap(self._back, self._forward)
+
+    def go_forward(self) -> bool:
+        return self._swap(self._forward, self._back)
+
+    def _swap(self, source: list[Place], target: list[Place]) -> bool:
+        if not source:
+            return False
+        target.append(Place(self.wanted_step, self.selected_id, self.block_id))
+        place = source.pop()
+        self.move_to(place.step)
+        self.selected_id, self.block_id = place.request_id, place.block_id
+        self.version += 1
+        return True
+
+    # The timeline's page
+
+    def turn_page(self, num_columns: int) -> Window:
+        """Returns the page of the timeline that shows the step."""
+        self.window = page(
+            max(self.step, 0), self.first_step, self.last_step, num_columns, self.steps_per_column, self.window
+        )
+        return self.window
+
+    def summaries(self, window: Window) -> list[StepSummary]:
+        """Returns the page's columns; read once until the page or the end changes."""
+        if self.timeline is None or self.last_step < 0:
+            return []
+        key = (window, self.last_step if self.last_step < window.end_step else window.end_step)
+        if self._summaries is None or self._summaries[0] != key:
+            columns = self.timeline.summaries(window.first_step, window.num_columns, window.steps_per_column)
+            self._summaries = (key, columns)
+        return self._summaries[1]
+
+    def life_deeds(self, first_step: int, last_step: int, steps_per_column: int) -> list[Deed]:
+        """Returns a deed of the selected request for each column of the range."""
+        last_step = min(last_step, self.last_step)
+        if self.timeline is None or self.selected_id is None or last_step < first_step:
+            return []
+        found = turns(self.timeline, self.selected_id, last_step)
+        if last_step - first_step >= MAX_LIFE_STEPS:
+            return sampled_deeds(found, first_step, last_step, steps_per_column)
+        deeds = deeds_of(found, self.scheduled, self.selected_id, first_step, last_step)
+        return by_column(deeds, steps_per_column)
+
+    def read_ahead(self, max_steps: int) -> bool:
+        """Reads who was scheduled in some more steps of the page, for the life line; False where none lacks."""
+        window = self.window
+        if window is None or self.timeline is None or window.end_step - window.first_step > MAX_LIFE_STEPS:
+            return False
+        last = min(window.end_step - 1, self.last_step)
+        first = self.scheduled.first_missing(window.first_step, last)
+        if first is None:
+            return False
+        for step, events in self.timeline.events(first, min(first + max_steps - 1, last)):
+            self.scheduled.add(step, events)
+        return True

@@ -1,0 +1,228 @@
+"""The main screen: when, what was decided, what it left."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.time_screen import TimeScreen
+from kvscope.tui.view.layout import Layout, main_layout
+from kvscope.tui.view.lines import Target
+from kvscope.tui.widgets.bars import FooterBar, HeaderBar
+from kvscope.tui.widgets.lines_view import LinesView
+from kvscope.tui.widgets.pool_panel import PoolPanel
+from kvscope.tui.widgets.prompt_line import PromptLine
+from kvscope.tui.widgets.queues_panel import QueuesPanel
+from kvscope.tui.widgets.request_panel import RequestPanel
+from kvscope.tui.widgets.step_panel import StepPanel
+from kvscope.tui.widgets.timeline_panel import TimelinePanel
+
+KEYS = (
+    ("← →", "step"),
+    ("n N", "event"),
+    ("space", "run"),
+    ("⏎", "open"),
+    (":", "go to"),
+    ("tab", "panel"),
+    ("p", "prompt"),
+    ("q", "quit"),
+    ("?", "help"),
+)
+
+REPLAY_KEYS = tuple(("space", "play") if key == "space" else (key, name) for key, name in KEYS if key != "p")
+
+
+class MainScreen(TimeScreen):
+    """Timeline, step, queues, pool, request, prompt."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "focus_panel(1)", "next panel", show=False, id="move.next_panel"),
+        Binding("shift+tab", "focus_panel(-1)", "previous panel", show=False, id="move.previous_panel"),
+        Binding("1", "focus_named('step')", "step", show=False, id="move.step"),
+        Binding("2", "focus_named('queues')", "queues", show=False, id="move.queues"),
+        Binding("3", "focus_named('pool')", "pool", show=False, id="move.pool"),
+        Binding("4", "focus_named('request')", "request", show=False, id="move.request"),
+        Binding("Z", "maximise", "the focused panel alone, and back", show=False, id="move.maximise"),
+    ]
+
+    AUTO_FOCUS = ""
+
+    def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
+        super().__init__()
+        self._model = model
+        self._is_live = model.control is not None
+        self.header = HeaderBar(model, is_ascii=is_ascii)
+        self.timeline_panel = TimelinePanel(model, is_ascii=is_ascii)
+        self.step_panel = StepPanel(model, is_ascii=is_ascii)
+        self.queues_panel = QueuesPanel(model, is_ascii=is_ascii)
+        self.pool_panel = PoolPanel(model, is_ascii=is_ascii)
+        self.request_panel = RequestPanel(model, is_ascii=is_ascii)
+        self.prompt = PromptLine()
+        self.footer = FooterBar(model, KEYS if self._is_live else REPLAY_KEYS, is_ascii=is_ascii)
+        self._layout: Layout | None = None
+        self._swaps_request = False
+        """The request stands in the pool's place, on a screen that has no column for it."""
+        self._is_prompt_open = False
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.timeline_panel
+        yield self.step_panel
+        with Horizontal(id="body"):
+            yield self.queues_panel
+            yield self.pool_panel
+            yield self.request_panel
+        yield self.prompt
+        yield self.footer
+
+    def on_mount(self) -> None:
+        self._arrange()
+        if self._is_live and self.model.last_step < 0:
+            self.open_prompt()
+        else:
+            self.queues_panel.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Gives every part its place at this size."""
+        columns, rows = self.app.size
+        layout = self._layout = main_layout(columns, rows, is_live=self._is_live)
+        timeline = layout.timeline
+        self.timeline_panel.layout_rows = timeline
+        self.timeline_panel.display = timeline is not None
+        if timeline is not None:
+            self.timeline_panel.styles.height = timeline.rows
+        self.step_panel.styles.height = layout.step_rows
+        self.queues_panel.styles.width = layout.queues_columns
+        self.pool_panel.shows_zero_counts = layout.shows_zero_counts
+        has_column = layout.request_columns > 0
+        shows_request = has_column or (self._swaps_request and layout.pool_columns > 0)
+        shows_pool = layout.pool_columns > 0 and (has_column or not shows_request)
+        self.pool_panel.display, self.request_panel.display = shows_pool, shows_request
+        self.pool_panel.styles.width = layout.pool_columns
+        self.request_panel.styles.width = layout.request_columns if has_column else layout.pool_columns
+        self.prompt.display = layout.has_prompt or self._is_prompt_open
+        self.footer.display = layout.has_prompt or not self._is_prompt_open
+        for panel in (self.timeline_panel, self.step_panel, self.queues_panel, self.pool_panel, self.request_panel):
+            panel.invalidate()
+        self.kvscope.show_soon()
+
+    # Focus
+
+    def action_focus_panel(self, direction: int) -> None:
+        panels = [
+            panel
+            for panel in (self.step_panel, self.queues_panel, self.pool_panel, self.request_panel)
+            if panel.display
+        ]
+        place = next((index for index, panel in enumerate(panels) if panel.has_focus), None)
+        panels[0 if place is None else (place + direction) % len(panels)].focus()
+
+    def action_focus_named(self, name: str) -> None:
+        has_column = self._layout is not None and self._layout.request_columns > 0
+        if name in ("pool", "request") and not has_column and (name == "request") != self._swaps_request:
+            self._swaps_request = name == "request"
+            self._arrange()
+        panel = {
+            "step": self.step_panel,
+            "queues": self.queues_panel,
+            "pool": self.pool_panel,
+            "request": self.request_panel,
+        }[name]
+        if panel.display:
+            panel.focus()
+
+    def action_leave(self) -> None:
+        self.queues_panel.focus()
+
+    # Lists
+
+    def action_walk(self, num_rows: int) -> None:
+        model = self.model
+        if self.step_panel.has_focus:
+            self.step_panel.move(num_rows)
+            return
+        if self.pool_panel.has_focus:
+            step = self.pool_panel.blocks_per_row
+            if model.block_id is not None:
+                last = len(model.moment.state.ref_cnts) - 1 if model.moment else 0
+                model.choose_block(min(max(model.block_id + num_rows * step, 0), last))
+        elif self.request_panel.has_focus:
+            self._walk_table(num_rows)
+        else:
+            model.select_by(num_rows)
+        self.kvscope.show_soon()
+
+    def _walk_table(self, num_rows: int) -> None:
+        blocks = self.model.selected_blocks
+        if not blocks:
+            return
+        place = blocks.index(self.model.block_id) if self.model.block_id in blocks else 0
+        self.model.choose_block(blocks[min(max(place + num_rows, 0), len(blocks) - 1)])
+
+    def action_block(self, offset: int) -> None:
+        if self.model.block_id is not None:
+            self.model.choose_block(self.model.block_id + offset * self.pool_panel.blocks_per_cell)
+            self.kvscope.show_soon()
+
+    def action_open(self) -> None:
+        if self.step_panel.has_focus:
+            self.kvscope.open_sentences(self.step_panel.all_sentences)
+        elif self.model.selected_id is not None:
+            self.kvscope.open_request(self.model.selected_id)
+
+    # Prompt
+
+    def open_prompt(self) -> None:
+        """Focuses the prompt line; where it has no row of its own it takes the footer's."""
+        if not self._is_live:
+            self.kvscope.say("This is a recording: there is no engine to send a prompt to")
+            return
+        self._is_prompt_open = True
+        self._arrange()
+        self.prompt.focus()
+
+    @on(PromptLine.Left)
+    def _close_prompt(self) -> None:
+        self._is_prompt_open = False
+        self._arrange()
+        self.queues_panel.focus()
+
+    @on(PromptLine.Sent)
+    async def _send_prompt(self, message: PromptLine.Sent) -> None:
+        await self.kvscope.submit(message.text)
+
+    # Mouse
+
+    @on(LinesView.Followed)
+    def _follow(self, message: LinesView.Followed) -> None:
+        self.kvscope.follow(message.target)
+
+    @on(LinesView.Clicked)
+    def _click(self, message: LinesView.Clicked) -> None:
+        view = message.view
+        if view is self.timeline_panel:
+            step = self.timeline_panel.step_at(message.column)
+            if step is not None:
+                self.kvscope.move_to(step)
+        elif view is self.queues_panel:
+            request_id = self.queues_panel.request_at(message.row)
+            if request_id is not None:
+                self.kvscope.follow(Target("request", request_id))
+                if message.chain > 1:
+                    self.kvscope.open_request(request_id)
+        elif view is self.pool_panel:
+            block_id = self.pool_panel.block_at(message.row, message.column)
+            if block_id is not None:
+                self.kvscope.follow(Target("block", str(block_id)))
+        elif view is self.request_panel:
+            block_id = self.request_panel.block_at(message.row)
+            if block_id is not None:
+                self.kvscope.follow(Target("block", str(block_id)))

@@ -1,0 +1,138 @@
+"""What every place has in common: the keys of time, of the engine and of leaving."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.widgets.panel import Panel
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
+
+
+class TimeScreen(Screen[None]):
+    """A place with the keys of time. Subclasses compose panels and say what the list keys do."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h", "move(-1)", "one step back", show=False, id="time.back"),
+        Binding("right,l", "move(1)", "one step on", show=False, id="time.on"),
+        Binding("shift+left,H", "move(-10)", "ten steps back", show=False, id="time.back10"),
+        Binding("shift+right,L", "move(10)", "ten steps on", show=False, id="time.on10"),
+        Binding("home,0", "first", "first step", show=False, id="time.first"),
+        Binding("end,dollar_sign", "last", "last step, and follow", show=False, id="time.last"),
+        Binding("colon", "goto", "go to a step, time, request or block", show=False, id="time.goto"),
+        Binding("plus,equals_sign", "zoom(True)", "fewer steps a column", show=False, id="time.zoom_in"),
+        Binding("minus", "zoom(False)", "more steps a column", show=False, id="time.zoom_out"),
+        Binding("n", "event(1)", "next event", show=False, id="events.next"),
+        Binding("N", "event(-1)", "previous event", show=False, id="events.previous"),
+        Binding("e", "event_kinds", "choose the events of n and N", show=False, id="events.kinds"),
+        Binding("f", "event_filter", "only events of the selected request", show=False, id="events.filter"),
+        Binding("space", "pause_or_run", "pause or run (replay: play)", show=False, id="engine.pause"),
+        Binding("full_stop", "engine_step", "one step", show=False, id="engine.step"),
+        Binding("less_than_sign", "speed(False)", "play slower", show=False, id="engine.slower"),
+        Binding("greater_than_sign", "speed(True)", "play faster", show=False, id="engine.faster"),
+        Binding("p,i", "prompt", "type a prompt", show=False, id="engine.prompt"),
+        Binding("x", "abort", "abort the selected request", show=False, id="engine.abort"),
+        Binding("j,down", "walk(1)", "next in the list", show=False, id="move.down"),
+        Binding("k,up", "walk(-1)", "previous in the list", show=False, id="move.up"),
+        Binding("pagedown", "walk(10)", "ten rows down", show=False, id="move.page_down"),
+        Binding("pageup", "walk(-10)", "ten rows up", show=False, id="move.page_up"),
+        Binding("g", "walk(-1000000)", "first in the list", show=False, id="move.top"),
+        Binding("G", "walk(1000000)", "last in the list", show=False, id="move.bottom"),
+        Binding("comma", "block(-1)", "previous block", show=False, id="move.block_back"),
+        Binding("semicolon", "block(1)", "next block", show=False, id="move.block_on"),
+        Binding("enter", "open", "open", show=False, id="look.open"),
+        Binding("question_mark", "help", "all keys", show=False, id="leave.help"),
+        Binding("u,backspace", "back", "back: place and step", show=False, id="leave.back"),
+        Binding("U", "forward", "forward again", show=False, id="leave.forward"),
+        Binding("escape", "leave", "up", show=False, id="leave.up"),
+        Binding("q", "quit", "quit", show=False, id="leave.quit"),
+    ]
+
+    @property
+    def kvscope(self) -> KvscopeApp:
+        return cast("KvscopeApp", self.app)
+
+    @property
+    def model(self) -> ScreenModel:
+        return self.kvscope.model
+
+    def show(self) -> None:
+        """Brings every panel up to date."""
+        for panel in self.query(Panel):
+            panel.show()
+
+    def on_screen_resume(self) -> None:
+        self.show()
+
+    def action_move(self, num_steps: int) -> None:
+        self.kvscope.move_by(num_steps)
+
+    def action_first(self) -> None:
+        self.kvscope.move_to(self.model.first_step)
+
+    def action_last(self) -> None:
+        self.kvscope.move_to(self.model.last_step)
+
+    def action_zoom(self, is_finer: bool) -> None:
+        self.model.zoom(is_finer=is_finer)
+        self.kvscope.show_soon()
+
+    def action_goto(self) -> None:
+        self.kvscope.ask_goto()
+
+    def action_event(self, direction: int) -> None:
+        self.kvscope.find_event(direction)
+
+    def action_event_kinds(self) -> None:
+        self.kvscope.choose_event_kinds()
+
+    def action_event_filter(self) -> None:
+        self.kvscope.toggle_event_filter()
+
+    async def action_pause_or_run(self) -> None:
+        await self.kvscope.pause_or_run()
+
+    async def action_engine_step(self) -> None:
+        await self.kvscope.engine_step()
+
+    def action_speed(self, is_faster: bool) -> None:
+        self.kvscope.change_speed(is_faster=is_faster)
+
+    def action_prompt(self) -> None:
+        self.kvscope.open_prompt()
+
+    def action_abort(self) -> None:
+        self.kvscope.ask_abort()
+
+    def action_help(self) -> None:
+        self.kvscope.open_help()
+
+    def action_back(self) -> None:
+        if self.model.go_back():
+            self.kvscope.show_soon()
+
+    def action_forward(self) -> None:
+        if self.model.go_forward():
+            self.kvscope.show_soon()
+
+    def action_quit(self) -> None:
+        self.kvscope.ask_quit()
+
+    def action_block(self, offset: int) -> None:
+        if self.model.block_id is not None:
+            self.model.choose_block(self.model.block_id + offset)
+            self.kvscope.show_soon()
+
+    def action_walk(self, num_rows: int) -> None:
+        """Moves in the list that has the focus."""
+
+    def action_open(self) -> None:
+        """Opens what is selected."""
+
+    def action_leave(self) -> None:
+        """Goes up one place."""

@@ -1,0 +1,66 @@
+"""The first and the last line of every place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvscope.analysis.text import visible
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.view.header import HeaderFacts, chip, footer_line, header_line
+from kvscope.tui.view.lines import Line
+from kvscope.tui.widgets.panel import Panel
+
+
+class HeaderBar(Panel):
+    """What runs, why it stopped, the chip, the step."""
+
+    def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
+        super().__init__(model, id="header", is_ascii=is_ascii)
+        self.places: Sequence[str] = ()
+
+    def build(self, width: int, height: int) -> Sequence[Line]:
+        model = self.model
+        facts = HeaderFacts(
+            config=model.config,
+            source=source_name(model),
+            reason=self._reason(),
+            chip=chip(
+                model.status,
+                is_growing=model.is_growing,
+                is_playing=model.is_playing,
+                step=model.step,
+                last_step=model.last_step,
+                is_following=model.is_following,
+            ),
+            step=model.step,
+            last_step=model.last_step,
+            places=[visible(place) for place in self.places],
+        )
+        return [header_line(facts, width)]
+
+    def _reason(self) -> str:
+        model = self.model
+        if model.error:
+            return visible(model.error)
+        status = model.status
+        if status is None:
+            return f"{model.steps_per_second} steps/s" if model.is_playing else ""
+        if status.phase in ("paused", "loading", "failed", "stopped"):
+            return visible(status.detail)
+        return f"{status.num_submitted} submitted" if status.num_submitted else ""
+
+
+def source_name(model: ScreenModel) -> str:
+    """Returns the name of the recording, of which the header shows something while the engine is unknown."""
+    return "" if model.timeline is None else visible(model.timeline.path.name)
+
+
+class FooterBar(Panel):
+    """The keys that matter here."""
+
+    def __init__(self, model: ScreenModel, keys: Sequence[tuple[str, str]], *, is_ascii: bool) -> None:
+        super().__init__(model, id="footer", is_ascii=is_ascii)
+        self.keys = keys
+
+    def build(self, width: int, height: int) -> Sequence[Line]:
+        return [footer_line(self.keys, width)]

@@ -1,0 +1,54 @@
+"""A part of the screen that shows the model: builds its lines when the model, its size or its focus changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.view.lines import Line, Span, rule
+from kvscope.tui.widgets.lines_view import LinesView
+
+
+class Panel(LinesView):
+    """Base of the panels. Subclasses say what they show in `build`."""
+
+    def __init__(self, model: ScreenModel, *, id: str, is_ascii: bool, can_focus: bool = False) -> None:
+        super().__init__(id=id, is_ascii=is_ascii)
+        self.model = model
+        self.can_focus = can_focus
+        self._shown: tuple[int, int, int, bool] | None = None
+
+    def build(self, width: int, height: int) -> Sequence[Line]:
+        """Returns the lines for the model as it is now."""
+        raise NotImplementedError
+
+    def show(self) -> None:
+        """Brings the lines up to date."""
+        width, height = self.size
+        key = (self.model.version, width, height, self.has_focus)
+        if width and height and key != self._shown:
+            self._shown = key
+            self.set_lines(self.build(width, height))
+
+    def invalidate(self) -> None:
+        """Builds the lines anew at the next `show`, whatever the model says."""
+        self._shown = None
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.show()
+
+    def on_focus(self, event: events.Focus) -> None:
+        self.show()
+
+    def on_blur(self, event: events.Blur) -> None:
+        self.show()
+
+    def title(self, name: str, words: Sequence[Span], width: int, right: Sequence[Span] = ()) -> Line:
+        """Returns the panel's title rule; it is heavy while the panel has the focus."""
+        spans: list[Span] = [Span(name, "bold")]
+        if words:
+            spans += [Span(" ─ ", "rule"), *words]
+        bar = "━" if self.has_focus else "─"
+        return rule(width, spans, right, is_focused=self.has_focus, bar=bar)

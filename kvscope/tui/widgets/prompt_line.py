@@ -1,0 +1,73 @@
+"""The prompt line: what is typed goes to the engine."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.binding import Binding
+from textual.message import Message
+from textual.widgets import Input
+
+LINE_BREAK = "⏎"
+"""How a line break stands in the line."""
+
+PLACEHOLDER = "type a prompt, enter sends it to the engine, esc returns to the keys"
+
+
+class PromptLine(Input):
+    """One line of text, with the prompts that were sent before on ↑ ↓."""
+
+    BINDINGS = [
+        Binding("up", "earlier", "earlier prompt", show=False),
+        Binding("down", "later", "later prompt", show=False),
+        Binding("escape", "leave", "back to the keys", show=False),
+    ]
+
+    class Sent(Message):
+        """A prompt was entered."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Left(Message):
+        """The prompt line was left."""
+
+    def __init__(self) -> None:
+        super().__init__(id="prompt", placeholder=PLACEHOLDER, compact=True, select_on_focus=False)
+        self._sent: list[str] = []
+        self._place = 0
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        text = event.value.replace(LINE_BREAK, "\n")
+        if not text.strip():
+            return
+        self._sent.append(text)
+        self._place = len(self._sent)
+        self.value = ""
+        self.post_message(self.Sent(text))
+
+    def action_earlier(self) -> None:
+        self._recall(-1)
+
+    def action_later(self) -> None:
+        self._recall(1)
+
+    def action_leave(self) -> None:
+        self.post_message(self.Left())
+
+    def _recall(self, offset: int) -> None:
+        self._place = min(max(self._place + offset, 0), len(self._sent))
+        text = self._sent[self._place] if self._place < len(self._sent) else ""
+        self.value = text.replace("\n", LINE_BREAK)
+        self.cursor_position = len(self.value)
+
+    def _on_paste(self, event: events.Paste) -> None:
+        """Takes all lines of a paste, not only the first as an `Input` does; a line break is shown and sent as one."""
+        text = LINE_BREAK.join(event.text.splitlines())
+        if self.selection.is_empty:
+            self.insert_text_at_cursor(text)
+        else:
+            self.replace(text, *self.selection)
+        event.stop()
+        event.prevent_default()
