@@ -100,8 +100,10 @@ def _given_back(events: Sequence[ev.Event], index: int, request_id: str) -> list
     parts: list[Part] = [": ", f"{count(num_freed, 'block')} given back"]
     if num_held:
         parts.append(f", {num_held} {'stays' if num_held == 1 else 'stay'} with others")
-    if released.freed_to_tail:
-        parts.append(dim(f"; {len(released.freed_to_tail)} of them still hittable"))
+    num_hittable = len(released.freed_to_tail)
+    if num_hittable:
+        which = ("still" if num_freed == 1 else "all still") if num_hittable == num_freed else f"{num_hittable} still"
+        parts.append(dim(f"; {which} hittable"))
     return parts
 
 

@@ -156,7 +156,7 @@ def _block_test(moment: Moment, blocked: ev.RequestBlocked) -> list[Part]:
             ),
             0,
         )
-        what = f"its first {count(tokens, 'token')}" if tokens else "its first chunk"
+        what = f"{count(tokens, 'token')} in this step" if tokens else "its share of this step"
     if wm:
         what += " + watermark"
     noun = "block" if blocked.need == 1 and not wm else "blocks"
@@ -267,8 +267,10 @@ def no_hit_reason(state: EngineState, num_tokens: int) -> str:
     """Returns why a lookup could find nothing, or that it found nothing."""
     if setting(state, "enable_prefix_caching") is False:
         return "prefix caching is off"
-    if state.config is not None and num_tokens <= state.config.block_size:
-        return f"{count(num_tokens, 'token')}: no whole block before the last one"
+    if state.config is not None and num_tokens < state.config.block_size:
+        return f"{count(num_tokens, 'token')}, less than a block of {state.config.block_size}"
+    if state.config is not None and num_tokens == state.config.block_size:
+        return f"{count(num_tokens, 'token')} are one block, and the last token is always computed"
     return "no block of it is cached"
 
 
