@@ -6,16 +6,19 @@ an option may be is decided where the settings are checked, not here.
 
 from __future__ import annotations
 
+import datetime
 import inspect
 import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.session.options import DEFAULT_SAMPLING, EngineOptions
+from kvscope.session.recordings_folder import claim_recording_path, new_recording_path
 
 MODEL_HELP = {
     "model": "A name of `kvscope models list`, a folder, a GGUF file, or a hub id.",
@@ -35,6 +38,7 @@ SCHEDULER_HELP = {
     "scheduler_reserve_full_isl": "Admit a request only if all its tokens fit, not only its first chunk.",
     "long_prefill_token_threshold": "Most tokens of one request in a step while others are there; 0 is off.",
     "max_num_scheduled_tokens": "Most scheduled tokens of a step, where lower than the budget.",
+    "batching": "unified; to compare with: static (batches run to their end), exclusive (a step is prefill or decode).",
 }
 SAMPLING_HELP = {
     "temperature": "0 is greedy.",
@@ -127,3 +131,14 @@ def _engine_options(values: dict[str, Any]) -> EngineOptions:
         recording=str(record) if record is not None else None,
         replaces_recording=given.get("force", False),
     )
+
+
+def recorded_to(options: EngineOptions, now: datetime.datetime) -> EngineOptions:
+    """Returns the options with the path of the recording: the one that was asked for, or a new file for this moment.
+
+    Raises `UsageError` where a file is in the way.
+    """
+    asked = options.recording
+    path = Path(asked) if asked is not None else new_recording_path(options.model, now)
+    path = claim_recording_path(path, may_replace=options.replaces_recording)
+    return msgspec.structs.replace(options, recording=str(path))

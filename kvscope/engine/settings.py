@@ -60,7 +60,11 @@ _RANGES: dict[type, dict[str, tuple[float, float, str]]] = {
         "max_num_scheduled_tokens": (1, math.inf, ""),
     },
 }
-_CHOICES = {"policy": ("fcfs", "priority"), "kv_load_failure_policy": ("recompute", "fail")}
+_CHOICES = {
+    "policy": ("fcfs", "priority"),
+    "kv_load_failure_policy": ("recompute", "fail"),
+    "batching": ("unified", "static", "exclusive"),
+}
 
 
 def sampling_params(settings: Mapping[str, Any], defaults: SamplingParams) -> SamplingParams:
@@ -92,6 +96,11 @@ def sampling_params(settings: Mapping[str, Any], defaults: SamplingParams) -> Sa
     if any(token_id < 0 for token_id in params.stop_token_ids):
         raise SettingError("stop_token_ids", f"stop_token_ids must not be negative: {list(params.stop_token_ids)}")
     return params
+
+
+def check_scheduler_settings(settings: Mapping[str, Any]) -> None:
+    """Raises `SettingError` for a setting that is unknown or wrong by itself, whatever the others will be."""
+    _apply(settings, SchedulerConfig(num_gpu_blocks=2))
 
 
 def scheduler_config(settings: Mapping[str, Any]) -> SchedulerConfig:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Policy = Literal["fcfs", "priority"]
+Batching = Literal["unified", "static", "exclusive"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class SchedulerConfig:
     max_num_scheduled_tokens: int | None = None
     connector: bool = False
     kv_load_failure_policy: Literal["recompute", "fail"] = "recompute"
+    batching: Batching = "unified"
+    """Not a vLLM setting: how a step's batch is made up, to compare with; see `batching`."""
 
     @property
     def watermark_blocks(self) -> int:

@@ -39,7 +39,7 @@ _FINISH_REASONS: Mapping[RequestStatus, ev.FinishReason] = {
 
 
 @dataclass(slots=True)
-class _Plan:
+class Plan:
     """What the step under way has decided so far."""
 
     token_budget: int
@@ -48,6 +48,8 @@ class _Plan:
     """Tokens of each request, in scheduling order."""
     drafts: dict[str, list[int]] = field(default_factory=dict)
     preempted: list[Request] = field(default_factory=list)
+    held_back: set[Request] = field(default_factory=set)
+    """Running requests that a batching variant leaves out of this step; never any with unified batching."""
     has_scheduled_running: bool = False
     has_scheduled_prefill: bool = False
     """A running request in the middle of its prompt was scheduled."""
@@ -148,7 +150,7 @@ class Scheduler:
         self.step += 1
         self.kv_cache_manager.begin_step()
         num_requests = len(self.running) + len(self.waiting)
-        plan = _Plan(
+        plan = Plan(
             token_budget=self.config.token_budget,
             threshold=rules.effective_threshold(self.config.long_prefill_token_threshold, num_requests),
         )
@@ -156,16 +158,23 @@ class Scheduler:
             self.step_events.append(
                 ev.StepStarted(step=self.step, token_budget=plan.token_budget, time_ns=self._clock_ns())
             )
-        self._schedule_running(plan)
-        plan.has_scheduled_running = bool(plan.scheduled)
-        self._schedule_waiting(plan)
+        self._fill(plan)
         return self._complete(plan)
 
-    def _schedule_running(self, plan: _Plan) -> None:
+    def _fill(self, plan: Plan) -> None:
+        """Divides the step's budget: running requests first, then the waiting ones."""
+        self._schedule_running(plan)
+        plan.has_scheduled_running = bool(plan.scheduled)
+        self._end_admission(plan, self._schedule_waiting(plan))
+
+    def _schedule_running(self, plan: Plan) -> None:
         """Each running request gets its gap, or what the budget leaves of it; who lacks a block takes another's."""
         index = 0
         while index < len(self.running) and plan.token_budget > 0:
             request = self.running[index]
+            if plan.held_back and request in plan.held_back:
+                index += 1
+                continue
             num_new_tokens = rules.running_tokens(
                 len(request.all_token_ids) + len(request.spec_token_ids),
                 request.num_computed_tokens,
@@ -189,19 +198,22 @@ class Scheduler:
                 self._schedule_drafts(plan, request, num_new_tokens)
             index += 1
 
-    def _schedule_waiting(self, plan: _Plan) -> None:
-        """Admits the head of the queue until one fails a test; nobody behind it is tried.
+    def _schedule_waiting(self, plan: Plan) -> Verdict | None:
+        """Admits the head of the queue until one fails a test, which is returned; nobody behind it is tried.
 
         A step that preempted admits nobody, whatever fits.
         """
         verdict = Verdict("preempted", 0, len(plan.preempted)) if plan.preempted else None
         while verdict is None and len(self.waiting):
             verdict = self._admit(plan, self.waiting.head())
+        return verdict
+
+    def _end_admission(self, plan: Plan, verdict: Verdict | None) -> None:
         self.head_verdict = verdict if len(self.waiting) else None
         if self.step_events.is_recording:
             self._log_end_of_admission(plan, verdict)
 
-    def _admit(self, plan: _Plan, request: Request) -> Verdict | None:
+    def _admit(self, plan: Plan, request: Request) -> Verdict | None:
         """Admits the head of the queue, or returns the test that it fails."""
         verdict = rules.queue_verdict(
             token_budget=plan.token_budget, num_running=len(self.running), max_num_seqs=self.config.max_num_seqs
@@ -246,7 +258,7 @@ class Scheduler:
             return max(self.running, key=lambda request: (request.priority, request.arrival_time))
         return self.running[-1]
 
-    def _preempt(self, plan: _Plan, victim: Request, *, beneficiary: Request) -> None:
+    def _preempt(self, plan: Plan, victim: Request, *, beneficiary: Request) -> None:
         """Puts a running request back into the queue: it loses its blocks and progress, and keeps its output."""
         num_returned_tokens = plan.take_back(victim)
         num_lost_tokens = victim.num_computed_tokens
@@ -275,7 +287,7 @@ class Scheduler:
             self._log_unpublished(victim, unpublished, "preempted")
             self.kv_cache_manager.log_release(victim, released)
 
-    def _schedule_drafts(self, plan: _Plan, request: Request, num_new_tokens: int) -> None:
+    def _schedule_drafts(self, plan: Plan, request: Request, num_new_tokens: int) -> None:
         """Schedules as many drafts as the request's tokens reach to; the rest is dropped from the end."""
         plan.has_scheduled_prefill |= request.is_prefill_chunk
         if request.spec_token_ids:
@@ -284,7 +296,7 @@ class Scheduler:
                 plan.drafts[request.request_id] = request.spec_token_ids[:num_drafts]
             request.spec_token_ids = []
 
-    def _complete(self, plan: _Plan) -> SchedulerOutput:
+    def _complete(self, plan: Plan) -> SchedulerOutput:
         """Advances the scheduled requests and hands the work over."""
         for request, num_new_tokens in plan.scheduled.items():
             request.num_computed_tokens += num_new_tokens
@@ -469,7 +481,7 @@ class Scheduler:
             )
         )
 
-    def _log_end_of_admission(self, plan: _Plan, verdict: Verdict | None) -> None:
+    def _log_end_of_admission(self, plan: Plan, verdict: Verdict | None) -> None:
         reason: ev.QueueTest = "empty"
         if verdict is not None:
             reason = verdict.reason

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvscope.engine.scheduling.batching import new_scheduler
 from kvscope.engine.scheduling.progress import ProgressWatch, Stuck
 from kvscope.engine.scheduling.request import Request
 from kvscope.engine.scheduling.scenario import Scenario, ScenarioRequest
-from kvscope.engine.scheduling.scheduler import Scheduler
 from kvscope.engine.scheduling.scripted_runner import Script, ScriptedRunner
 from kvscope.events import EngineConfigured, Event, EventSink, StepFinished
 
@@ -42,7 +42,7 @@ class ScriptedRun:
 
     def __init__(self, scenario: Scenario, sink: EventSink) -> None:
         self.scenario = scenario
-        self.scheduler = Scheduler(scenario.config, is_recording=sink.is_recording)
+        self.scheduler = new_scheduler(scenario.config, is_recording=sink.is_recording)
         self.stuck: Stuck | None = None
         self.next_step = 0
         self._sink = sink
