@@ -7,7 +7,7 @@ product, gate and up into another. Everything runs on a step's concatenated toke
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -131,14 +131,20 @@ class Decoder:
 
 
 def build_decoder(
-    config: ModelConfig, source: WeightSource, *, dtype: torch.dtype, device: torch.device, max_model_len: int
+    config: ModelConfig,
+    source: WeightSource,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    max_model_len: int,
+    on_layer: Callable[[int], None] = lambda num_done: None,
 ) -> Decoder:
-    """Reads all weights, fused and in `dtype`.
+    """Reads all weights, fused and in `dtype`; `on_layer` is told after each layer how many are done.
 
     Raises:
         ModelError: a weight is missing, has another shape than the config says, or is one the decoder has no use for.
     """
-    return _DecoderBuilder(config, source, dtype, device).build(max_model_len)
+    return _DecoderBuilder(config, source, dtype, device).build(max_model_len, on_layer)
 
 
 class _DecoderBuilder:
@@ -153,11 +159,14 @@ class _DecoderBuilder:
         self.device = device
         self.remaining = set(source.names())
 
-    def build(self, max_model_len: int) -> Decoder:
+    def build(self, max_model_len: int, on_layer: Callable[[int], None]) -> Decoder:
         config = self.config
         vocab_shape = (config.vocab_size, config.hidden_size)
         embedding_weight = self.take("model.embed_tokens.weight", vocab_shape)
-        layers = [self.layer(index) for index in range(config.num_hidden_layers)]
+        layers = []
+        for index in range(config.num_hidden_layers):
+            layers.append(self.layer(index))
+            on_layer(index + 1)
         final_norm = self.take("model.norm.weight", (config.hidden_size,))
         if config.tie_word_embeddings:
             self.remaining.discard("lm_head.weight")
