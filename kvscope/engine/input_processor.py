@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kvscope import events as ev
 from kvscope.engine.settings import SettingError
 from kvscope.engine.text_codec import TextCodec
-from kvscope.errors import UsageError
+from kvscope.errors import KvscopeError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def encode_prompt(
     messages = [{"role": "system", "content": system}] if system is not None else []
     rendered = codec.render_chat([*messages, {"role": "user", "content": prompt}])
     rendered_ns = clock_ns()
-    token_ids = codec.encode_rendered(rendered)
+    token_ids = codec.encode_rendered_chat(rendered)
     return EncodedPrompt(_not_empty(token_ids), prompt, rendered_ns - began, clock_ns() - rendered_ns)
 
 
@@ -59,7 +59,7 @@ def check_length(token_ids: Sequence[int], max_model_len: int) -> None:
         )
 
 
-def rejected(request_id: str, error: UsageError) -> ev.RequestRejected:
+def rejected(request_id: str, error: KvscopeError) -> ev.RequestRejected:
     """Returns the refusal as it is recorded. Fractions are cut off; the message has them."""
     if not isinstance(error, SettingError):
         return ev.RequestRejected(request_id=request_id, reason="request", have=0, limit=0, message=error.message)

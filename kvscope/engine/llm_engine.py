@@ -19,12 +19,13 @@ from kvscope.engine import settings
 from kvscope.engine.input_processor import check_length, encode_prompt, rejected
 from kvscope.engine.output_processor import OutputProcessor
 from kvscope.engine.request_output import OnUpdate
+from kvscope.engine.scheduling.batching import new_scheduler
 from kvscope.engine.scheduling.config import SchedulerConfig
-from kvscope.engine.scheduling.output import ModelRunner, SchedulerOutput
+from kvscope.engine.scheduling.output import ModelRunner, SchedulerOutput, StepResult
+from kvscope.engine.scheduling.progress import ProgressWatch, Stuck
 from kvscope.engine.scheduling.request import Request, SamplingParams
-from kvscope.engine.scheduling.scheduler import Scheduler
 from kvscope.engine.text_codec import TextCodec
-from kvscope.errors import EngineError, UsageError
+from kvscope.errors import EngineError, KvscopeError, UsageError
 
 Phase = Literal["schedule", "forward", "sample", "update"]
 
@@ -51,8 +52,8 @@ class StepReport:
     num_scheduled_tokens: int
     events: Sequence[ev.Event]
     """Empty where nobody records."""
-    is_stalled: bool
-    """Requests wait, and the next step would be as empty as this one."""
+    stuck: Stuck | None
+    """Why no further step can bring another token, where that is so."""
 
 
 class LLMEngine:
@@ -82,7 +83,7 @@ class LLMEngine:
         self._default_sampling = default_sampling or SamplingParams()
         self._clock_ns = clock_ns
         self._start_ns = clock_ns()
-        self._scheduler = Scheduler(config, is_recording=self._sink.is_recording, clock_ns=self._now_ns)
+        self._scheduler = new_scheduler(config, is_recording=self._sink.is_recording, clock_ns=self._now_ns)
         self._outputs = OutputProcessor(codec)
         self._arrivals: deque[Request | ev.RequestRejected] = deque()
         self._aborts: deque[str] = deque()
@@ -90,7 +91,8 @@ class LLMEngine:
         self._num_ids = 0
         self._texts_recorded: set[int] = set()
         self._phase: Phase = "schedule"
-        self._last_step_was_empty = False
+        self._watch = ProgressWatch(self._scheduler)
+        self._stuck: Stuck | None = None
         self._record_ns = 0
         self._record(self._configured())
 
@@ -119,7 +121,7 @@ class LLMEngine:
         seconds, now by default.
 
         Raises:
-            UsageError: the request cannot be served; the refusal is recorded with the next step.
+            UsageError, ModelError: the request cannot be served; the refusal is recorded with the next step.
             EngineError: the engine has stopped.
         """
         self._check_alive()
@@ -130,7 +132,7 @@ class LLMEngine:
                 sampling = self.sampling_params(sampling or {})
             encoded = encode_prompt(self._codec, prompt, is_chat=is_chat, system=system, clock_ns=self._now_ns)
             check_length(encoded.token_ids, self.config.max_model_len)
-        except UsageError as error:
+        except KvscopeError as error:
             self._arrivals.append(rejected(request_id, error))
             raise
         request = Request(
@@ -168,9 +170,9 @@ class LLMEngine:
         return bool(self._arrivals or self._aborts) or self._scheduler.has_unfinished_requests()
 
     @property
-    def is_stalled(self) -> bool:
-        """True where a further step would be as empty as the last one: only an arrival or an abort changes that."""
-        return self._last_step_was_empty and not self._arrivals and not self._aborts and self.has_work
+    def stuck(self) -> Stuck | None:
+        """Why no further step can bring another token until a request arrives or is aborted; None while one may."""
+        return None if self._arrivals or self._aborts else self._stuck
 
     @property
     def num_running(self) -> int:
@@ -195,16 +197,16 @@ class LLMEngine:
         """
         self._check_alive()
         try:
-            output = self._make_step()
+            output, result = self._make_step()
         except Exception as error:
             self._fail(error)
             raise EngineError(f"step {self.step_index} failed in {self._phase}: {describe(error)}") from error
         events = self._hand_over()
-        self._last_step_was_empty = not output.requests and not output.preempted_request_ids
+        self._stuck = self._watch.look(output, result)
         self._outputs.deliver()
-        return StepReport(output.step, output.total_num_scheduled_tokens, events, self.is_stalled)
+        return StepReport(output.step, output.total_num_scheduled_tokens, events, self.stuck)
 
-    def _make_step(self) -> SchedulerOutput:
+    def _make_step(self) -> tuple[SchedulerOutput, StepResult]:
         self._phase = "schedule"
         self._take_in()
         self.step_index += 1
@@ -233,9 +235,11 @@ class LLMEngine:
                 record_ns=self._record_ns,
             )
         )
-        return output
+        return output, result
 
     def _take_in(self) -> None:
+        if self._arrivals or self._aborts:
+            self._watch.reset()
         while self._arrivals:
             arrival = self._arrivals.popleft()
             if isinstance(arrival, Request):
@@ -252,6 +256,7 @@ class LLMEngine:
             if request_id in self._scheduler.requests:
                 request = self._scheduler.requests[request_id]
                 self._scheduler.abort(request_id, during_execution=during_execution)
+                self._watch.reset()
                 self._outputs.end([request])
             elif self._outputs.is_tracked(request_id):
                 self._aborts.append(request_id)

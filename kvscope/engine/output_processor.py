@@ -83,7 +83,7 @@ class OutputProcessor:
         """Begins to follow a request. Its text is only made where somebody wants it or a stop string needs it."""
         text = None
         if self._codec is not None and (on_update is not None or request.sampling.stop):
-            text = TextStream(self._codec.detokenizer(), request.sampling.stop, request.sampling.min_tokens)
+            text = TextStream(self._codec, request.sampling.stop, request.sampling.min_tokens)
         self._not_admitted.add(request.request_id)
         self._tracked[request.request_id] = _Tracked(request, on_update, text)
 

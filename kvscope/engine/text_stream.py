@@ -1,20 +1,25 @@
-"""The text of a growing output: ends at a stop string, and gives away only what no stop string can still take back."""
+"""The text of a growing output: ends at a stop string, and gives away only what no later token can take back.
+
+That is: never half a character, and nothing that may yet turn out to be the beginning of a stop string.
+"""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 
-from kvscope.engine.text_codec import Detokenizer
+from kvscope.engine.text_codec import TextCodec
 
 
 class TextStream:
     """`text` is everything so far, cut off in front of a stop string; `take` gives it piece by piece."""
 
-    def __init__(self, detokenizer: Detokenizer, stop: Sequence[str] = (), min_tokens: int = 0) -> None:
+    def __init__(self, codec: TextCodec, stop: Sequence[str] = (), min_tokens: int = 0) -> None:
         """Text of the first `min_tokens` tokens is not searched for stop strings (as vLLM)."""
         self.text = ""
         self.stop: str | None = None
-        self._detokenizer = detokenizer
+        self._codec = codec
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._stops = tuple(stop)
         self._longest_stop = max(map(len, self._stops), default=0)
         self._min_tokens = min_tokens
@@ -27,14 +32,15 @@ class TextStream:
         """Adds tokens one by one, up to a stop string, which is returned."""
         for token_id in token_ids:
             if self.stop is None:
-                self._append(self._detokenizer.add([token_id]))
+                is_text = token_id not in self._codec.special_token_ids
+                self._append(self._decoder.decode(self._codec.token_bytes(token_id)) if is_text else "")
                 self._num_tokens += 1
         return self.stop
 
     def finish(self) -> None:
-        """Adds what the detokenizer held back; after this `take` gives everything."""
+        """Adds U+FFFD for a character that never came to its end; after this `take` gives everything."""
         if self.stop is None and not self._is_finished:
-            self._append(self._detokenizer.finish())
+            self._append(self._decoder.decode(b"", final=True))
         self._is_finished = True
 
     def take(self) -> str:

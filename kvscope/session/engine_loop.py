@@ -12,8 +12,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import assert_never
 
 import msgspec
@@ -22,20 +20,9 @@ from kvscope import control
 from kvscope.control import Accepted, EngineStatus, Refused, Reply
 from kvscope.engine.llm_engine import LLMEngine, StepReport
 from kvscope.errors import KvscopeError, UsageError
+from kvscope.session.build import BuiltEngine, ReportProgress
 from kvscope.session.stop_conditions import StopConditions
-
-ReportProgress = Callable[[str, float | None], None]
-"""Takes what is being loaded, and how far it is from 0 to 1 where that is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedEngine:
-    """An engine, and what must be closed behind it."""
-
-    engine: LLMEngine
-    recording_path: Path | None
-    close: Callable[[], None]
-    """Closes the recording; to be called once, after the last step."""
+from kvscope.session.submission import submit
 
 
 class EngineLoop:
@@ -43,7 +30,7 @@ class EngineLoop:
 
     def __init__(
         self,
-        load: Callable[[ReportProgress], LoadedEngine],
+        load: Callable[[ReportProgress], BuiltEngine],
         on_change: Callable[[], None],
         *,
         recording: str = "",
@@ -55,7 +42,7 @@ class EngineLoop:
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="kvscope-engine")
         # Guarded by `_changed`:
-        self._loaded: LoadedEngine | None = None
+        self._loaded: BuiltEngine | None = None
         self._loading: tuple[str, float | None] = ("starting", None)
         self._early: list[control.Submit] = []
         self._is_paused = False
@@ -163,7 +150,7 @@ class EngineLoop:
 
     def _submit(self, command: control.Submit) -> str:
         if self._loaded is not None:
-            return _add_request(self._loaded.engine, command)
+            return submit(self._loaded.engine, command)
         taken = {early.request_id for early in self._early}
         numbers = (f"req-{number}" for number in itertools.count(1))
         request_id = command.request_id or next(number for number in numbers if number not in taken)
@@ -195,7 +182,7 @@ class EngineLoop:
         if self._is_paused and not self._num_steps_allowed:
             return "paused"
         engine = self._loaded.engine
-        return "running" if engine.has_work and not engine.is_stalled else "idle"
+        return "running" if engine.has_work and not engine.stuck else "idle"
 
     def _detail(self, phase: control.EnginePhase) -> str:
         match phase:
@@ -205,8 +192,8 @@ class EngineLoop:
                 return self._loading[0]
             case "paused":
                 return self._pause_detail
-            case "idle" if self._loaded and self._loaded.engine.has_work:
-                return "stalled: nothing can be scheduled until a request is aborted"
+            case "idle" if self._loaded and (stuck := self._loaded.engine.stuck):
+                return f"stuck ({stuck.kind}): {stuck.request_id} can never go on, {stuck.reason}"
             case _:
                 return ""
 
@@ -226,7 +213,7 @@ class EngineLoop:
 
     def _make_steps(self, engine: LLMEngine) -> None:
         while self._wait_for_work(engine):
-            self._after_step(engine.step())
+            self._after_step(engine, engine.step())
         if engine.has_work:
             engine.abort_all()
             engine.step()
@@ -236,13 +223,13 @@ class EngineLoop:
             self._loading = (what, progress)
         self._on_change()
 
-    def _begin(self, loaded: LoadedEngine) -> None:
+    def _begin(self, loaded: BuiltEngine) -> None:
         with self._changed:
             self._loaded = loaded
             for early in self._early:
                 # A refused one is in the record, where the screen shows it.
-                with contextlib.suppress(UsageError):
-                    _add_request(loaded.engine, early)
+                with contextlib.suppress(KvscopeError):
+                    submit(loaded.engine, early)
         self._on_change()
 
     def _wait_for_work(self, engine: LLMEngine) -> bool:
@@ -252,20 +239,21 @@ class EngineLoop:
                 self._changed.wait()
             if self._ending is None:
                 return True
-            return self._ending.when == "idle" and engine.has_work and not engine.is_stalled
+            return self._ending.when == "idle" and engine.has_work and not engine.stuck
 
     def _may_step(self, engine: LLMEngine) -> bool:
         if not self._is_paused:
-            return engine.has_work and not engine.is_stalled
+            return engine.has_work and not engine.stuck
         return engine.has_work and self._num_steps_allowed > 0
 
-    def _after_step(self, report: StepReport) -> None:
+    def _after_step(self, engine: LLMEngine, report: StepReport) -> None:
         with self._changed:
             if self._num_steps_allowed:
                 self._num_steps_allowed -= 1
-            if self._loaded and not self._loaded.engine.has_work:
+            if not engine.has_work:
                 self._num_steps_allowed = 0
-            reason = self._conditions.holding(report.step, report.events, is_stalled=report.is_stalled)
+            is_stalled = not report.num_scheduled_tokens and engine.num_waiting > 0
+            reason = self._conditions.holding(report.step, report.events, is_stalled=is_stalled)
             if reason is not None:
                 self._pause(reason)
         self._on_change()
@@ -277,15 +265,3 @@ class EngineLoop:
             self._failure = self._failure or (message.splitlines()[0], text)
         print(text, file=sys.stderr, flush=True)
         self._on_change()
-
-
-def _add_request(engine: LLMEngine, command: control.Submit) -> str:
-    return engine.add_request(
-        command.prompt,
-        engine.sampling_params(command.sampling),
-        is_chat=command.is_chat,
-        system=command.system,
-        priority=command.priority,
-        cache_salt=command.cache_salt,
-        request_id=command.request_id,
-    )

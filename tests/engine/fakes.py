@@ -29,44 +29,22 @@ class ScriptedRunner:
         return ModelRunnerOutput(sampled_token_ids=sampled)
 
 
-class ByteDetokenizer:
-    """Gives characters once their last byte has come."""
-
-    def __init__(self) -> None:
-        self.pending = b""
-
-    def add(self, token_ids: Sequence[int]) -> str:
-        self.pending += bytes(token_ids)
-        for end in range(len(self.pending), -1, -1):
-            try:
-                text = self.pending[:end].decode()
-            except UnicodeDecodeError:
-                continue
-            self.pending = self.pending[end:]
-            return text
-        return ""
-
-    def finish(self) -> str:
-        return self.pending.decode(errors="replace")
-
-
 class ByteCodec:
-    """A token is a byte. Chat puts `<system|user>` around the messages."""
+    """A token is a byte, "$" a special one. Chat puts `<system|user>` around the messages."""
+
+    special_token_ids = frozenset(b"$")
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
-    def render_chat(self, messages: Sequence[dict[str, str]]) -> str:
+    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         return "<" + "|".join(message["content"] for message in messages) + ">"
 
-    def encode_rendered(self, text: str) -> list[int]:
+    def encode_rendered_chat(self, text: str) -> list[int]:
         return self.encode(text)
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id])
-
-    def detokenizer(self) -> ByteDetokenizer:
-        return ByteDetokenizer()
 
 
 class ListSink:

@@ -1,0 +1,21 @@
+"""Gives an engine what a `control.Submit` asks for."""
+
+from __future__ import annotations
+
+from kvscope.control import Submit
+from kvscope.engine.llm_engine import LLMEngine
+from kvscope.engine.request_output import OnUpdate
+
+
+def submit(engine: LLMEngine, command: Submit, on_update: OnUpdate | None = None) -> str:
+    """Returns the request's id. Raises what `LLMEngine.add_request` raises."""
+    return engine.add_request(
+        command.prompt,
+        command.sampling,
+        is_chat=command.is_chat,
+        system=command.system,
+        priority=command.priority,
+        cache_salt=command.cache_salt,
+        request_id=command.request_id,
+        on_update=on_update,
+    )

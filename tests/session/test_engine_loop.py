@@ -1,0 +1,297 @@
+"""The engine's thread: what it does on each command, seen through its status and what it records."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kvscope import control
+from kvscope import events as ev
+from kvscope.control import Accepted, Refused, StopCondition
+from kvscope.engine.scheduling.output import SchedulerOutput
+from kvscope.session.build import BuiltEngine, ReportProgress
+from kvscope.session.engine_loop import EngineLoop
+from tests.engine.fakes import ListSink, scripted_engine
+
+TIMEOUT_S = 20.0
+
+
+class Gate:
+    """Stops a model in the middle of a step until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def __call__(self, output: SchedulerOutput) -> None:
+        self.reached.set()
+        assert self.opened.wait(TIMEOUT_S)
+
+
+class Bench:
+    """An engine loop over a scripted model, with a way to wait for conditions."""
+
+    def __init__(
+        self,
+        *,
+        before_reply: Callable[[SchedulerOutput], None] | None = None,
+        may_load: threading.Event | None = None,
+        num_gpu_blocks: int = 20,
+    ) -> None:
+        self.sink = ListSink()
+        self.is_recording_closed = False
+        self._changed = threading.Condition()
+        replies = {f"req-{number}": b"abcdefghijklmnop" for number in range(1, 5)}
+
+        def load(report: ReportProgress) -> BuiltEngine:
+            report("reading weights", 0.25)
+            assert may_load is None or may_load.wait(TIMEOUT_S)
+            engine = scripted_engine(replies, sink=self.sink, before_reply=before_reply, num_gpu_blocks=num_gpu_blocks)
+            return BuiltEngine(engine, None, self._close)
+
+        self.loop = EngineLoop(load, self._notify, recording="r.db")
+        self.loop.start()
+
+    def _close(self) -> None:
+        self.is_recording_closed = True
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(self, phase: control.EnginePhase) -> control.EngineStatus:
+        """Returns the first status of this phase."""
+        return self.wait_until(lambda status: status.phase == phase)
+
+    def wait_until(self, is_met: Callable[[control.EngineStatus], bool]) -> control.EngineStatus:
+        """Returns the first status that meets the condition."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: is_met(self.loop.status), TIMEOUT_S), self.loop.status
+            return self.loop.status
+
+    def ask(self, command: control.Command) -> control.Reply:
+        return self.loop.handle(command)
+
+    def submit(self, prompt: str = "hello", max_tokens: int = 3) -> control.Reply:
+        return self.ask(control.Submit(prompt=prompt, is_chat=False, sampling={"max_tokens": max_tokens}))
+
+    def finished(self) -> list[str]:
+        return [event.request_id for event in self.sink.events(ev.RequestFinished)]  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def benches() -> Iterator[Callable[..., Bench]]:
+    """Makes benches, and ends them."""
+    made: list[Bench] = []
+
+    def make(**options: object) -> Bench:
+        made.append(Bench(**options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.ask(control.Shutdown())
+        bench.loop.join(TIMEOUT_S)
+        assert bench.loop.is_closed
+
+
+def test_a_submitted_prompt_runs_to_its_end(benches: Callable[..., Bench]) -> None:
+    bench = benches()
+    bench.wait_for("idle")
+    assert bench.submit() == Accepted(request_id="req-1")
+    status = bench.wait_for("idle")
+    assert bench.finished() == ["req-1"]
+    assert (status.step, status.num_running, status.num_waiting, status.num_submitted) == (2, 0, 0, 0)
+    assert status.recording == "r.db"
+
+
+def test_prompts_that_come_while_the_model_loads_run_when_it_has(benches: Callable[..., Bench]) -> None:
+    may_load = threading.Event()
+    bench = benches(may_load=may_load)
+    status = bench.wait_for("loading")
+    assert bench.submit("one") == Accepted(request_id="req-1")
+    assert bench.submit("two") == Accepted(request_id="req-2")
+    assert bench.submit("three") == Accepted(request_id="req-3")
+    assert bench.ask(control.Abort(request_id="req-2")) == Accepted()
+    assert bench.loop.status.num_submitted == 2
+    may_load.set()
+    status = bench.wait_for("idle")
+    assert bench.finished() == ["req-1", "req-3"]
+    assert status.detail == ""
+
+
+def test_loading_says_what_is_loaded_and_how_far_it_is(benches: Callable[..., Bench]) -> None:
+    may_load = threading.Event()
+    bench = benches(may_load=may_load)
+    assert bench.wait_until(lambda status: status.detail == "reading weights").progress == 0.25
+    may_load.set()
+
+
+def test_a_paused_engine_steps_as_often_as_it_is_told(benches: Callable[..., Bench]) -> None:
+    bench = benches()
+    bench.wait_for("idle")
+    bench.ask(control.Pause())
+    bench.submit(max_tokens=4)
+    assert bench.loop.status.num_submitted == 1
+    bench.ask(control.Step(num_steps=2))
+    status = bench.wait_for("paused")
+    assert (status.step, status.num_running, len(bench.sink.steps)) == (1, 1, 2)
+    bench.ask(control.Step())
+    assert bench.wait_for("paused").step == 2
+    bench.ask(control.Resume())
+    assert bench.wait_for("idle").step == 3
+
+
+@pytest.mark.parametrize(
+    ("condition", "step", "detail"),
+    [
+        (StopCondition(event="TokensSampled"), 0, "TokensSampled in step 0"),
+        (StopCondition(event="RequestFinished", request_id="req-2"), 4, "RequestFinished of req-2 in step 4"),
+        (StopCondition(request_id="req-2"), 0, "RequestArrived of req-2 in step 0"),
+        (StopCondition(step=2), 2, "step 2 reached"),
+        (StopCondition(event="RequestFinished", step=1), 2, "RequestFinished in step 2"),
+    ],
+)
+def test_the_engine_pauses_by_itself_where_a_condition_holds(
+    benches: Callable[..., Bench], condition: StopCondition, step: int, detail: str
+) -> None:
+    bench = benches()
+    bench.wait_for("idle")
+    bench.ask(control.Pause())
+    assert bench.ask(control.SetStopConditions(conditions=(condition,))) == Accepted()
+    bench.submit(max_tokens=3)
+    bench.submit("world", max_tokens=4)
+    bench.ask(control.Resume())
+    status = bench.wait_for("paused")
+    assert (status.step, status.detail) == (step, detail)
+
+
+def test_a_step_condition_holds_once(benches: Callable[..., Bench]) -> None:
+    bench = benches()
+    bench.wait_for("idle")
+    bench.ask(control.SetStopConditions(conditions=(StopCondition(step=1),)))
+    bench.submit(max_tokens=4)
+    assert bench.wait_for("paused").step == 1
+    bench.ask(control.Resume())
+    assert bench.wait_for("idle").step == 3
+
+
+def test_a_stuck_queue_makes_one_empty_step_and_says_why(benches: Callable[..., Bench]) -> None:
+    bench = benches(num_gpu_blocks=3)
+    bench.wait_for("idle")
+    bench.ask(control.SetStopConditions(conditions=(StopCondition(is_stalled=True),)))
+    bench.submit("x" * 12)
+    assert bench.wait_for("paused").detail == "nothing was scheduled in step 0"
+    bench.ask(control.Resume())
+    status = bench.wait_for("idle")
+    assert status.detail.startswith("stuck (deadlock): req-1 can never go on, its 12 tokens fill 3 blocks")
+    assert status.step == 0
+    bench.ask(control.Abort(request_id="req-1"))
+    status = bench.wait_until(lambda status: status.detail == "")
+    assert (status.phase, status.step, status.num_waiting) == ("idle", 1, 0)
+
+
+def test_an_abort_in_the_middle_of_a_step_is_answered_at_once(benches: Callable[..., Bench]) -> None:
+    """The commands of a screen must not wait for a forward pass."""
+    gate = Gate()
+    bench = benches(before_reply=gate)
+    bench.wait_for("idle")
+    bench.submit()
+    assert gate.reached.wait(TIMEOUT_S)
+    assert bench.ask(control.Abort(request_id="req-1")) == Accepted()
+    assert bench.ask(control.GetStatus()) == bench.loop.status
+    gate.opened.set()
+    bench.wait_for("idle")
+    assert bench.sink.events(ev.RequestAborted) == [
+        ev.RequestAborted(request_id="req-1", status="RUNNING", during_execution=True)
+    ]
+
+
+def test_shutdown_aborts_what_is_unfinished_and_closes_the_recording(benches: Callable[..., Bench]) -> None:
+    bench = benches()
+    bench.wait_for("idle")
+    bench.ask(control.Pause())
+    bench.submit(max_tokens=9)
+    bench.ask(control.Step())
+    bench.wait_for("paused")
+    bench.ask(control.Shutdown())
+    bench.wait_for("stopped")
+    assert bench.is_recording_closed
+    assert bench.sink.events(ev.RequestAborted) == [ev.RequestAborted(request_id="req-1", status="RUNNING")]
+    assert bench.submit() == Refused(message="the engine takes no commands any more, it is shutting down")
+
+
+def test_shutdown_when_idle_lets_requests_finish_first(benches: Callable[..., Bench]) -> None:
+    gate = Gate()
+    bench = benches(before_reply=gate)
+    bench.wait_for("idle")
+    bench.submit()
+    bench.ask(control.Shutdown(when="idle"))
+    gate.opened.set()
+    bench.wait_for("stopped")
+    assert bench.finished() == ["req-1"]
+
+
+def test_nobody_watching_resumes_what_was_paused(benches: Callable[..., Bench]) -> None:
+    bench = benches()
+    bench.wait_for("idle")
+    bench.ask(control.Pause())
+    bench.submit()
+    assert bench.loop.is_quiet
+    bench.loop.run_unwatched()
+    bench.wait_for("idle")
+    assert bench.finished() == ["req-1"]
+
+
+def test_a_failed_step_is_said_with_its_traceback_and_closes_the_recording(benches: Callable[..., Bench]) -> None:
+    def fail(output: SchedulerOutput) -> None:
+        raise ValueError("no such kernel")
+
+    bench = benches(before_reply=fail)
+    bench.wait_for("idle")
+    bench.submit()
+    status = bench.wait_for("failed")
+    assert status.detail == "step 0 failed in forward: ValueError: no such kernel"
+    assert "raise ValueError" in status.error
+    bench.loop.join(TIMEOUT_S)
+    assert bench.is_recording_closed
+    assert isinstance(bench.sink.steps[0][-1], ev.StepFailed)
+    assert bench.submit() == Refused(message=f"the engine takes no commands any more, it failed: {status.detail}")
+
+
+def test_an_engine_that_cannot_load_fails_with_the_reason() -> None:
+    def load(report: ReportProgress) -> BuiltEngine:
+        raise FileNotFoundError("no weights")
+
+    loop = EngineLoop(load, lambda: None)
+    loop.start()
+    loop.join(TIMEOUT_S)
+    assert (loop.status.phase, loop.status.detail) == ("failed", "FileNotFoundError: no weights")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (control.Submit(prompt="", is_chat=False), "the prompt is empty: give at least one word"),
+        (control.Submit(prompt="x", sampling={"top_q": 1}), "there is no setting 'top_q': did you mean top_p?"),
+        (control.Abort(request_id="req-9"), "no unfinished request is called req-9"),
+        (control.Step(num_steps=0), "the number of steps must be at least 1, not 0"),
+        (control.Step(), "there is nothing to run: submit a prompt first"),
+        (
+            control.SetStopConditions(conditions=(StopCondition(event="RequestPreemptd"),)),
+            "no event is called 'RequestPreemptd': did you mean RequestPreempted?",
+        ),
+        (
+            control.SetStopConditions(conditions=(StopCondition(),)),
+            "a stop condition needs an event, a request, a step or is_stalled",
+        ),
+    ],
+)
+def test_a_command_that_cannot_be_obeyed_is_refused_with_the_reason(
+    benches: Callable[..., Bench], command: control.Command, message: str
+) -> None:
+    bench = benches()
+    bench.wait_for("idle")
+    assert bench.ask(command) == Refused(message=message)
