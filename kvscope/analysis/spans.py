@@ -186,7 +186,7 @@ def wrap(spans: Sequence[Span], width: int) -> list[tuple[Span, ...]]:
             lines.append([])
             used = 0
         for span in word:
-            for piece in _chopped(span, width, used):
+            for piece in _chopped(span, width):
                 if used and used + cell_width(piece.text.rstrip(" ")) > width:
                     lines.append([])
                     used = 0
@@ -207,16 +207,16 @@ def _words(spans: Sequence[Span]) -> list[list[Span]]:
     return [word for word in words if word]
 
 
-def _chopped(span: Span, width: int, used: int) -> list[Span]:
-    """Cuts a span that is wider than a line into pieces that fit, the first one into what is left of this line."""
+def _chopped(span: Span, width: int) -> list[Span]:
+    """Cuts a span that is wider than a line into pieces of a line each."""
     if cell_width(span.text.rstrip(" ")) <= width:
         return [span]
     pieces: list[Span] = []
-    room, text = max(width - used, 1), ""
+    text = ""
     for char in span.text:
-        if text and cell_width(text + char) > room:
+        if text and cell_width(text + char) > width:
             pieces.append(replace(span, text=text))
-            text, room = "", width
+            text = ""
         text += char
     return [*pieces, replace(span, text=text)]
 

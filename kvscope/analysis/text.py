@@ -102,10 +102,10 @@ def token_text(token_bytes: Sequence[bytes | None], token_ids: Sequence[int], st
 def _decoded(token_bytes: Sequence[bytes | None], start: int, stop: int) -> str:
     """Decodes tokens that have bytes, without a head that belongs before `start`, with a tail from behind `stop`."""
     data = b"".join(piece for piece in token_bytes[start:stop] if piece is not None)
-    before = _bytes_before(token_bytes, start)
-    data = data[_num_missing_bytes(before, data) :]
-    missing = _bytes_behind(token_bytes, stop)
-    return (data + missing[: _num_missing_bytes(data, missing)]).decode("utf-8", errors="replace")
+    behind = _bytes_behind(token_bytes, stop)
+    data = data[_num_missing_bytes(_bytes_before(token_bytes, start), data + behind) :]
+    tail = behind[: _num_missing_bytes(data, behind)] if data else b""
+    return (data + tail).decode("utf-8", errors="replace")
 
 
 def _bytes_before(token_bytes: Sequence[bytes | None], stop: int) -> bytes:
@@ -130,9 +130,9 @@ def _bytes_behind(token_bytes: Sequence[bytes | None], start: int) -> bytes:
 
 def _num_missing_bytes(head: bytes, tail: bytes) -> int:
     """Returns how many leading bytes of `tail` complete a character that `head` leaves open; 0 where none do."""
-    for num_bytes in range(min(_MAX_CHARACTER_BYTES, len(head)), 0, -1):
+    for num_bytes in range(1, min(_MAX_CHARACTER_BYTES, len(head)) + 1):
         open_end = head[-num_bytes:]
-        if open_end[0] < 0xC0:  # no first byte of a longer character
+        if open_end[0] < 0xC0:  # no first byte of a longer character: look further back for the last one
             continue
         decoder = codecs.getincrementaldecoder("utf-8")(errors="strict")
         try:
