@@ -45,6 +45,7 @@ class EngineLoop:
         self._loaded: BuiltEngine | None = None
         self._loading: tuple[str, float | None] = ("starting", None)
         self._early: list[control.Submit] = []
+        self._is_stepping = False
         self._is_paused = False
         self._pause_detail = ""
         self._num_steps_allowed = 0
@@ -87,7 +88,7 @@ class EngineLoop:
                 phase=phase,
                 detail=self._detail(phase),
                 progress=self._loading[1] if phase == "loading" else None,
-                recording=self._recording,
+                recording=self._recording if self._loaded else "",
                 step=engine.step_index if engine else -1,
                 num_running=engine.num_running if engine else 0,
                 num_waiting=engine.num_waiting if engine else 0,
@@ -179,6 +180,8 @@ class EngineLoop:
             return "stopped"
         if self._loaded is None:
             return "loading"
+        if self._is_stepping:
+            return "running"
         if self._is_paused and not self._num_steps_allowed:
             return "paused"
         engine = self._loaded.engine
@@ -237,9 +240,10 @@ class EngineLoop:
         with self._changed:
             while not self._ending and not self._may_step(engine):
                 self._changed.wait()
-            if self._ending is None:
-                return True
-            return self._ending.when == "idle" and engine.has_work and not engine.stuck
+            is_finishing = self._ending is not None and self._ending.when == "idle"
+            if self._ending is None or (is_finishing and engine.has_work and not engine.stuck):
+                self._is_stepping = True
+            return self._is_stepping
 
     def _may_step(self, engine: LLMEngine) -> bool:
         if not self._is_paused:
@@ -248,6 +252,7 @@ class EngineLoop:
 
     def _after_step(self, engine: LLMEngine, report: StepReport) -> None:
         with self._changed:
+            self._is_stepping = False
             if self._num_steps_allowed:
                 self._num_steps_allowed -= 1
             if not engine.has_work:
