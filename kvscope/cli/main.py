@@ -12,7 +12,11 @@ import typer
 
 from kvscope.errors import KvscopeError, UsageError
 
-app = typer.Typer(no_args_is_help=False, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut the names of options at 80 columns
+)
 
 
 def main() -> None:

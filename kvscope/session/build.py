@@ -6,13 +6,13 @@ The one place where torch, scheduler and storage meet. torch is imported when an
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import kvscope
 from kvscope import events as ev
 from kvscope.engine import settings
 from kvscope.engine.llm_engine import LLMEngine, ModelDescription
@@ -80,7 +80,7 @@ def build_engine(options: EngineOptions, report: ReportProgress = lambda what, p
             kv_bytes_per_token=model.kv_bytes_per_token,
             eos_token_ids=model.eos_token_ids,
             started_at=datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
-            engine_version=f"kvscope {importlib.metadata.version('kvscope')}",
+            engine_version=f"kvscope {kvscope.__version__}",
         ),
         codec=model.tokenizer,
         sink=sink,
