@@ -44,7 +44,8 @@ class ProgressWatch:
         if result.requests:
             self._seen.clear()
             return None
-        preempted = [self._scheduler.requests[request_id] for request_id in output.preempted_request_ids]
+        live = self._scheduler.requests
+        preempted = [live[request_id] for request_id in output.preempted_request_ids if request_id in live]
         if not preempted:
             # Computed tokens only grow, so a step that schedules something gets on.
             return None if output.requests else self._deadlock()
