@@ -1,0 +1,5 @@
+"""Writes recordings: one SQLite file a run."""
+
+from kvscope.recording.recorder import Recorder
+
+__all__ = ["Recorder"]

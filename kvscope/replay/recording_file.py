@@ -1,0 +1,413 @@
+"""Reads a recording's tables, trusting nothing: the only place where a reader meets SQL.
+
+Opens read-only, checks that the file is a recording of a version that this build reads, and turns every kind of damage
+into a `RecordingError` of one line. Nothing here grows with the length of the recording.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import struct
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kvscope import events as ev
+from kvscope.errors import RecordingError
+from kvscope.recording import layouts as at
+from kvscope.recording.packing import JSON_MARK, pack_one, unpack
+from kvscope.recording.recorder import leave_one_file
+from kvscope.recording.rows import EventRow, SampledRow, StepFigures, decode_events
+from kvscope.recording.schema import APPLICATION_ID, FORMAT_VERSION
+from kvscope.replay.upgrades import upgraded_copy
+
+_MAX_VALUE_BYTES = 1 << 28
+"""No single value of a recording is as long as 256 MiB."""
+
+_STEPS_A_CHUNK = 128
+_MAX_REMEMBERED = 1 << 16
+"""Entries of a cache before it starts anew."""
+
+_EVENT_COLUMNS = "seq, kind, request, block, a, b, data, hashes"
+_FIGURE_COLUMNS = "step, token_budget, time_ns, schedule_ns, forward_ns, sample_ns, update_ns, record_ns, num_events"
+_ARRIVAL_COLUMNS = (
+    "request_id, max_tokens, arrival_time, priority, cache_salt, prompt, sampling, stop_token_ids, arrival_ns, "
+    "template_ns, tokenize_ns"
+)
+
+_DAMAGE = (LookupError, TypeError, ValueError, OverflowError, AttributeError, struct.error, msgspec.MsgspecError)
+"""What decoding makes of a damaged row."""
+
+
+class RecordingFile:
+    """One recording, opened for reading."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        """Takes over the connection. Raises `RecordingError` where it leads to no recording."""
+        self.path = path
+        self._connection = connection
+        self._names: dict[int, str] = {}
+        self._lists: dict[int, tuple[int, str]] = {}
+        self._requests_of: dict[int, tuple[str, ...]] = {}
+        self._protect()
+        self._check()
+
+    @classmethod
+    def open(cls, path: Path) -> RecordingFile:
+        """Opens the file read-only. Raises `RecordingError`."""
+        if not path.exists():
+            raise RecordingError(f"there is no file {path}")
+        if path.is_dir():
+            raise RecordingError(f"{path} is a folder; name a recording in it")
+        file = cls(path, _connect(path))
+        if file.format_version < FORMAT_VERSION:
+            copy = upgraded_copy(file._connection, file.format_version)
+            file.close()
+            return cls(path, copy)
+        return file
+
+    def _protect(self) -> None:
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+        self._run("PRAGMA trusted_schema = OFF")
+
+    def _check(self) -> None:
+        if self.one("PRAGMA application_id") != (APPLICATION_ID,):
+            raise RecordingError(f"{self.path} is a SQLite database, but no recording of kvscope")
+        version = self.meta("format_version") or ""
+        if not version.isdecimal():
+            raise RecordingError(f"{self.path} is no complete recording: its table `meta` names no format version")
+        self.format_version = int(version)
+        if self.format_version > FORMAT_VERSION:
+            raise RecordingError(
+                f"{self.path} has format {version}, this kvscope reads up to {FORMAT_VERSION}: "
+                f"it was made by kvscope {self.meta('kvscope_version')}, use that or a newer one"
+            )
+
+    # --- SQL ----------------------------------------------------------------------------------------------------------
+
+    def _run(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        try:
+            return self._connection.execute(sql, parameters)
+        except sqlite3.Error as error:
+            raise self._damaged(error) from error
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Returns all rows of a query. Raises `RecordingError` for whatever SQLite says."""
+        try:
+            return self._connection.execute(sql, parameters).fetchall()
+        except (sqlite3.Error, UnicodeError) as error:
+            raise self._damaged(error) from error
+
+    def one(self, sql: str, parameters: Sequence[object] = ()) -> tuple[Any, ...] | None:
+        """Returns the first row, None where there is none."""
+        return next(iter(self.rows(sql, parameters)), None)
+
+    def _damaged(self, error: Exception) -> RecordingError:
+        return RecordingError(f"{self.path} is no recording of kvscope, or is damaged: {error}")
+
+    def close(self) -> None:
+        """Closes the file. Where its writer left it in WAL mode and is gone, makes it one file again."""
+        self._connection.close()
+
+    # --- the recording as a whole -------------------------------------------------------------------------------------
+
+    def meta(self, key: str) -> str | None:
+        """Returns an entry of the table `meta`."""
+        row = self.one("SELECT value FROM meta WHERE key = ?", (key,))
+        return None if row is None or row[0] is None else str(row[0])
+
+    def config(self) -> ev.EngineConfigured | None:
+        """Returns the engine's settings, None where it has not configured itself yet."""
+        text = self.meta("config")
+        if text is None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=ev.EngineConfigured)
+        except msgspec.MsgspecError as error:
+            raise self._damaged(error) from error
+
+    def last_step(self) -> int:
+        """Returns the last step, -1 where there is none."""
+        row = self.one("SELECT max(step) FROM steps")
+        return -1 if row is None or row[0] is None else int(row[0])
+
+    def has_writer(self) -> bool:
+        """Returns True while somebody may still add steps."""
+        return self.meta("closed") != "1" and _is_alive(self.meta("writer"))
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def steps(self, first_step: int, last_step: int) -> Iterator[tuple[int, list[ev.Event]]]:
+        """Yields each step with its events. Raises `RecordingError` where a step or one of its events is missing."""
+        for begin in range(first_step, last_step + 1, _STEPS_A_CHUNK):
+            end = min(begin + _STEPS_A_CHUNK - 1, last_step)
+            span = (begin, end)
+            between = "WHERE step BETWEEN ? AND ?"
+            figures = [StepFigures(*row) for row in self.rows(f"SELECT {_FIGURE_COLUMNS} FROM steps {between}", span)]
+            sampled = self.rows(f"SELECT step, request_list, num_tokens, token_ids FROM sampled_tokens {between}", span)
+            rows = self.rows(f"SELECT step, {_EVENT_COLUMNS} FROM events {between} ORDER BY step, seq", span)
+            chunk = _Chunk(self, {row.step: row for row in figures}, {row[0]: SampledRow(*row[1:]) for row in sampled})
+            events_of: dict[int, list[ev.Event]] = defaultdict(list)
+            for step, step_rows in groupby(rows, itemgetter(0)):
+                events_of[step] = self._decode(chunk, step, step_rows)
+            for step in range(begin, end + 1):
+                events = events_of[step]
+                if len(events) != chunk.figures_of(step).num_events:
+                    raise RecordingError(
+                        f"{self.path}: step {step} holds {len(events)} of its {chunk.figures_of(step).num_events} "
+                        "events; the recording is damaged"
+                    )
+                yield step, events
+
+    def _decode(self, chunk: _Chunk, step: int, rows: Iterable[tuple[Any, ...]]) -> list[ev.Event]:
+        events: list[ev.Event] = []
+        seq = -1
+        try:
+            for _, *columns in rows:
+                seq = columns[0]
+                events += decode_events(chunk, step, EventRow._make(columns))
+        except _DAMAGE as error:
+            raise RecordingError(f"{self.path}: event {seq} of step {step} is damaged ({error})") from error
+        return events
+
+    def request_events(self, request_id: str, first_step: int, last_step: int) -> Iterator[tuple[int, ev.Event]]:
+        """Yields what is about one request, and the preemptions for its benefit. See `Timeline.request_events`."""
+        for number, arrival_step, finished_step in self.rows(
+            "SELECT number, arrival_step, finished_step FROM requests WHERE request_id = ? ORDER BY number",
+            (request_id,),
+        ):
+            begin = max(first_step, arrival_step or 0)
+            end = last_step if finished_step is None else min(last_step, finished_step)
+            rows = self.rows(
+                f"SELECT step, {_EVENT_COLUMNS} FROM events WHERE step BETWEEN ? AND ? AND (request = ? OR kind = ? "
+                "AND a = ?) ORDER BY step, seq",
+                (begin, end, number, at.REQUEST_PREEMPTED, number),
+            )
+            chunk = _Chunk(self, {}, {})
+            for row in rows:
+                for event in self._decode(chunk, row[0], [row]):
+                    yield row[0], event
+
+    def checkpoint_before(self, step: int) -> tuple[int, int | None] | None:
+        """Returns step and base of the last checkpoint that lies before a step."""
+        row = self.one("SELECT step, base_step FROM checkpoints WHERE step < ? ORDER BY step DESC LIMIT 1", (step,))
+        return None if row is None else (row[0], row[1])
+
+    def checkpoint(self, step: int) -> bytes:
+        """Returns a checkpoint's bytes."""
+        row = self.one("SELECT state FROM checkpoints WHERE step = ?", (step,))
+        if row is None or not isinstance(row[0], bytes):
+            raise RecordingError(f"{self.path} lacks the checkpoint of step {step}, which others refer to")
+        return row[0]
+
+    # --- requests and tokens ------------------------------------------------------------------------------------------
+
+    def name_of(self, number: int) -> str:
+        """Returns a request's id."""
+        name = self._names.get(number)
+        return self.names_of((number,))[number] if name is None else name
+
+    def names_of(self, numbers: Collection[int]) -> Mapping[int, str]:
+        """Returns the ids of requests, among others."""
+        missing = [number for number in numbers if number not in self._names]
+        if missing:
+            if len(self._names) > _MAX_REMEMBERED:
+                self._names = {}
+                missing = list(numbers)
+            low, high = min(missing), max(missing)
+            if high - low > 4 * len(missing) + 1000:  # far apart: one by one
+                for number in missing:
+                    self._names.update(self.rows("SELECT number, request_id FROM requests WHERE number = ?", (number,)))
+            else:
+                sql = "SELECT number, request_id FROM requests WHERE number BETWEEN ? AND ?"
+                self._names.update(self.rows(sql, (low, high)))
+        return self._names
+
+    def list_of(self, list_id: int) -> tuple[int, str]:
+        """Returns a list of requests as stored: the first number, and packed offsets to it."""
+        known = self._lists.get(list_id)
+        if known is None:
+            row = self.one("SELECT first_request, offsets FROM request_lists WHERE id = ?", (list_id,))
+            if row is None:
+                raise RecordingError(f"{self.path} lacks the list {list_id} of requests")
+            if len(self._lists) > 1024:
+                self._lists = {}
+            known = self._lists[list_id] = (row[0], row[1])
+        return known
+
+    def requests_of(self, list_id: int) -> tuple[str, ...]:
+        """Returns a list of requests as ids."""
+        known = self._requests_of.get(list_id)
+        if known is None:
+            first, offsets = self.list_of(list_id)
+            numbers = [first + offset for offset in unpack(offsets)]
+            names = self.names_of(numbers)
+            if len(self._requests_of) > 1024:
+                self._requests_of = {}
+            known = self._requests_of[list_id] = tuple([names[number] for number in numbers])
+        return known
+
+    def prompt_of(self, number: int) -> tuple[int, ...]:
+        """Returns a request's prompt tokens."""
+        row = self.one("SELECT token_ids FROM prompt_tokens WHERE request = ?", (number,))
+        if row is not None:
+            return unpack(row[0])
+        kind = at.KIND_OF[ev.RequestArrived]
+        rows = self.rows(
+            f"SELECT step, {_EVENT_COLUMNS} FROM events WHERE kind = {kind} AND kind > {at.LAST_FREQUENT_KIND} "
+            "AND request = ?",
+            (number,),
+        )
+        for row in rows:
+            for event in self._decode(_Chunk(self, {}, {}), row[0], [row]):
+                if isinstance(event, ev.RequestArrived):
+                    return event.prompt_token_ids
+        raise RecordingError(f"{self.path} lacks the prompt tokens of request {self.name_of(number)}")
+
+    def arrival_of(self, number: int, queue_position: int) -> ev.RequestArrived:
+        """Returns the event of a request's arrival."""
+        row = self.one(f"SELECT {_ARRIVAL_COLUMNS} FROM requests WHERE number = ?", (number,))
+        if row is None:
+            raise RecordingError(f"{self.path} lacks the request with number {number}")
+        name, max_tokens, time, priority, salt, prompt, sampling, stops, arrival_ns, template_ns, tokenize_ns = row
+        return ev.RequestArrived(
+            request_id=name,
+            prompt_token_ids=self.prompt_of(number),
+            max_tokens=max_tokens,
+            arrival_time=time,
+            queue_position=queue_position,
+            priority=priority,
+            cache_salt=salt,
+            prompt=prompt,
+            sampling=msgspec.json.decode(sampling, type=dict[str, Any]) if sampling else {},
+            stop_token_ids=msgspec.json.decode(stops, type=tuple[int, ...]) if stops else (),
+            arrival_ns=arrival_ns,
+            template_ns=template_ns,
+            tokenize_ns=tokenize_ns,
+        )
+
+    def output_tokens(self, request_id: str, first_step: int, last_step: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yields `(step, tokens)` for the steps in which tokens were appended to the request."""
+        if self.meta("has_unpacked_samples"):
+            yield from self._output_tokens_by_events(request_id, first_step, last_step)
+            return
+        row = self.one("SELECT max(number) FROM requests WHERE request_id = ?", (request_id,))
+        number = -1 if row is None else row[0]
+        places: dict[int, int] = {}
+        for step, list_id, counts, token_ids in self.rows(
+            "SELECT step, request_list, num_tokens, token_ids FROM sampled_tokens WHERE step BETWEEN ? AND ?",
+            (first_step, last_step),
+        ):
+            place = places.get(list_id)
+            if place is None:
+                first, offsets = self.list_of(list_id)
+                place = places[list_id] = offsets.find(pack_one(number - first)) if number >= first else -1
+            if place < 0:
+                continue
+            if counts is None:
+                yield step, unpack(token_ids[place])
+            else:
+                before = sum(unpack(counts[:place]))
+                yield step, unpack(token_ids[before : before + sum(unpack(counts[place]))])
+
+    def _output_tokens_by_events(
+        self, request_id: str, first_step: int, last_step: int
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        for step, events in self.steps(first_step, last_step):
+            for event in events:
+                if isinstance(event, ev.TokensSampled) and request_id in event.request_ids:
+                    place = event.request_ids.index(request_id)
+                    counts = event.num_tokens or (1,) * len(event.request_ids)
+                    before = sum(counts[:place])
+                    yield step, event.token_ids[before : before + counts[place]]
+
+    def token_bytes(self, token_ids: Collection[int]) -> dict[int, bytes]:
+        """Returns what the tokens stand for, of those that have a text."""
+        found: dict[int, bytes] = {}
+        distinct = [token_id for token_id in set(token_ids) if abs(token_id) < 1 << 62]
+        for begin in range(0, len(distinct), 500):
+            some = distinct[begin : begin + 500]
+            marks = ", ".join("?" * len(some))
+            found.update(self.rows(f"SELECT token_id, bytes FROM tokens WHERE token_id IN ({marks})", some))
+        return found
+
+
+class _Chunk:
+    """Implements `ReaderTables` for a few consecutive steps whose rows were read together."""
+
+    def __init__(
+        self, file: RecordingFile, figures: Mapping[int, StepFigures], sampled: Mapping[int, SampledRow]
+    ) -> None:
+        self._file = file
+        self._figures = figures
+        self._sampled = sampled
+        self.name_of = file.name_of
+        self.requests_of = file.requests_of
+        self.arrival_of = file.arrival_of
+
+    def figures_of(self, step: int) -> StepFigures:
+        figures = self._figures.get(step)
+        if figures is None:
+            raise RecordingError(f"{self._file.path} lacks step {step}; the recording is damaged")
+        return figures
+
+    def sampled_in(self, step: int) -> SampledRow:
+        sampled = self._sampled.get(step)
+        if sampled is None:
+            raise RecordingError(f"{self._file.path} lacks the sampled tokens of step {step}; the recording is damaged")
+        return sampled
+
+    def bytes_of(self, token_ids: Sequence[int]) -> tuple[bytes, ...]:
+        found = self._file.token_bytes(token_ids)
+        return tuple([found[token_id] for token_id in token_ids])
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    uri = path.absolute().as_uri()
+    last_error: Exception | None = None
+    # A folder that cannot be written to hides what a dead writer left beside the file: then only the file is read.
+    for mode in ("mode=ro", "mode=ro&immutable=1"):
+        try:
+            connection = sqlite3.connect(f"{uri}?{mode}", uri=True, isolation_level=None, check_same_thread=False)
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return connection
+        except sqlite3.Error as error:
+            last_error = error
+    raise RecordingError(f"{path} is no recording of kvscope, or is damaged: {last_error}")
+
+
+def tidy(path: Path) -> None:
+    """Makes a recording whose writer has left it in WAL mode one file again, where nobody else has it open."""
+    if not path.with_name(path.name + "-wal").exists():
+        return
+    with suppress(sqlite3.Error, OSError):
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
+        try:
+            leave_one_file(connection)
+        finally:
+            connection.close()
+
+
+def _is_alive(writer: str | None) -> bool:
+    """Returns False only where the writer is known to be gone."""
+    try:
+        known = msgspec.json.decode(writer or "", type=dict[str, Any])
+        if known.get("host") != platform.node():
+            return True
+        os.kill(int(known["pid"]), 0)
+    except ProcessLookupError:
+        return False
+    except (msgspec.MsgspecError, LookupError, ValueError, TypeError, OSError):
+        return True
+    return True
+
+
+__all__ = ["JSON_MARK", "RecordingFile", "tidy"]
