@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.drivers.headless_driver import HeadlessDriver
+from textual.screen import Screen
 
+from kvscope.analysis.spans import Sentence
 from kvscope.analysis.text import visible
-from kvscope.control import (
-    EngineControl,
-    EngineStatus,
-)
+from kvscope.control import EngineControl, EngineStatus
 from kvscope.errors import KvscopeError
 from kvscope.replay.timeline import Timeline
+from kvscope.tui.engine_commands import EngineCommands
 from kvscope.tui.model import ScreenModel
+from kvscope.tui.navigation import Navigation
 from kvscope.tui.screens.main import MainScreen
-from kvscope.tui.screens.time_screen import TimeScreen
+from kvscope.tui.screens.modals import TextModal
+from kvscope.tui.screens.request import RequestScreen
+from kvscope.tui.screens.time_screen import TimeScreen, key_bindings
 from kvscope.tui.themes import THEMES
-from kvscope.tui.view.events import EventSearch, EventTargets
 from kvscope.tui.view.glyphs import ASCII, NO_COLOR, UNICODE
+from kvscope.tui.view.help import KeyHelp, help_lines
+from kvscope.tui.view.lines import Line
+from kvscope.tui.view.step import sentence_rows
 
 OpenTimeline = Callable[[Path], Timeline]
 
@@ -34,18 +39,12 @@ POLL_SECONDS = 0.06
 READ_AHEAD_STEPS = 8
 """Steps read at once for the life line, so that a key never waits for more."""
 
-SEARCH_STEPS = 2_000
-"""Timeline columns read at once by a search for an event."""
-
-SPEEDS = (1, 2, 4, 8, 16, 32, 64, 128)
-
 
 class KvscopeApp(App[None]):
     """The screen over a timeline."""
 
     CSS_PATH = "app.tcss"
     TITLE = "kvscope"
-    ENABLE_COMMAND_PALETTE = True
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "interrupt", "quit", show=False, priority=True, id="leave.interrupt"),
@@ -61,39 +60,44 @@ class KvscopeApp(App[None]):
         is_ascii: bool = False,
         theme: str = "dark",
         is_chat: bool = True,
+        owns_engine: bool = True,
     ) -> None:
+        """A live screen has `control`, and opens the recording that the engine's status names with `open_timeline`.
+
+        `owns_engine`: leaving the screen ends the engine (after a question where requests are unfinished).
+        """
         super().__init__()
         for known in THEMES.values():
             self.register_theme(known)
         self.theme = THEMES[theme].name
         self.is_ascii = is_ascii
+        self.owns_engine = owns_engine
         glyphs = ASCII if is_ascii else NO_COLOR if self.no_color else UNICODE
         self.model = ScreenModel(timeline=None, control=control, glyphs=glyphs)
-        self.targets = EventTargets()
+        self.navigation = Navigation(self)
+        self.engine = EngineCommands(self, is_chat=is_chat)
         self._first_timeline = timeline
         self._initial_step = initial_step
         self._open_timeline = open_timeline
-        self._is_chat = is_chat
         self._is_show_pending = False
         self._last_status: EngineStatus | None = None
-        self._unopened = ""
-        self._search: EventSearch | None = None
 
-    @property
-    def control(self) -> EngineControl | None:
-        return self.model.control
-
-    def get_default_screen(self) -> MainScreen:
+    def get_default_screen(self) -> Screen[None]:
+        """Returns the main screen."""
         return MainScreen(self.model, is_ascii=self.is_ascii)
 
     def on_mount(self) -> None:
         if self._first_timeline is not None:
             self._take(self._first_timeline, self._initial_step)
         self.set_interval(POLL_SECONDS, self._poll)
-        if not isinstance(self._driver, HeadlessDriver):
+        if not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.exit)
+
+    def on_unmount(self) -> None:
+        if self.model.timeline is not None:
+            self.model.timeline.close()
 
     # Following
 
@@ -103,29 +107,30 @@ class KvscopeApp(App[None]):
 
     def _poll(self) -> None:
         """Follows the recording and the engine's condition."""
-        is_new = self._poll_status()
-        if self.model.poll() or is_new:
+        has_new_status = self.note_status()
+        if self.model.poll() or has_new_status:
             self.show_soon()
 
-    def _poll_status(self) -> bool:
+    def note_status(self) -> bool:
+        """Takes notice of the engine's condition; True where it changed."""
         status = self.model.status
-        if status is None or status is self._last_status:
+        if status is None or status == self._last_status:
             return False
-        before, self._last_status = self._last_status, status
+        self._last_status = status
         self.model.version += 1
-        if self.model.timeline is None and status.recording and status.recording != self._unopened:
-            self._open_recording(status.recording)
-        return status != before
+        if self.model.timeline is None and status.recording:
+            self._open_recording(Path(status.recording))
+        return True
 
-    def _open_recording(self, path: str) -> None:
+    def _open_recording(self, path: Path) -> None:
+        """Opens the recording that the engine names. Where it cannot be read yet, the next look tries again."""
         if self._open_timeline is None:
             return
         try:
-            self._take(self._open_timeline(Path(path)))
-            self.model.error = ""
-        except KvscopeError as error:  # it may not be there yet: the next condition brings the next try
-            self.model.error = error.message if self.model.status and self.model.status.step >= 0 else ""
+            self._take(self._open_timeline(path))
+        except KvscopeError as error:
             self._last_status = None
+            self.model.error = error.message if path.exists() else ""
 
     def show_soon(self) -> None:
         """Shows the model once the keys that wait have been heard: a held key costs one painting, not twenty."""
@@ -141,20 +146,129 @@ class KvscopeApp(App[None]):
             if isinstance(screen, TimeScreen):
                 screen.show()
                 break
-        self._read_ahead()
+        self._read_ahead(has_read=False)
 
-    def _read_ahead(self) -> None:
-        """Fills the life line in small pieces between the keys."""
+    def _read_ahead(self, *, has_read: bool) -> None:
+        """Reads for the life line in small pieces between the keys, and shows it when all is there."""
         if self.model.read_ahead(READ_AHEAD_STEPS):
-            self.set_timer(0.01, self._read_more)
-
-    def _read_more(self) -> None:
-        if self.model.read_ahead(READ_AHEAD_STEPS):
-            self.set_timer(0.01, self._read_more)
-        else:
+            self.set_timer(0.01, lambda: self._read_ahead(has_read=True), name="read ahead")
+        elif has_read:
             self.model.version += 1
             self.show_soon()
+
+    # Places
+
+    @property
+    def main_screen(self) -> MainScreen:
+        screen = self.screen_stack[0]
+        assert isinstance(screen, MainScreen)
+        return screen
+
+    def open_request(self, request_id: str) -> None:
+        """Opens the place of a request."""
+        self.model.select(request_id)
+        if not isinstance(self.screen, RequestScreen):
+            self.push_screen(RequestScreen(self.model, is_ascii=self.is_ascii))
+
+    def open_sentences(self, sentences: Sequence[Sentence]) -> None:
+        """Opens all decisions of the step."""
+
+        def lines(width: int) -> list[Line]:
+            return [line for sentence in sentences for line in sentence_rows(sentence, width)]
+
+        self.push_screen(TextModal(lines, is_ascii=self.is_ascii))
+
+    def open_help(self) -> None:
+        """Opens the legend and the keys of the place."""
+        keys = self._keys_of(self.screen)
+        self.push_screen(TextModal(lambda width: help_lines(self.model.glyphs, keys, width), is_ascii=self.is_ascii))
+
+    def open_prompt(self) -> None:
+        while not isinstance(self.screen, MainScreen):
+            self.pop_screen()
+        self.main_screen.open_prompt()
+
+    def _keys_of(self, screen: Screen[object]) -> list[KeyHelp]:
+        keys = [
+            KeyHelp((binding.id or "").partition(".")[0], shown_keys(binding), binding.description)
+            for binding in key_bindings(screen)
+        ]
+        return [*keys, KeyHelp("leave", "ctrl+p", "palette: everything by name")]
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Yields everything that has a key, and the themes, for the palette."""
+        for binding in key_bindings(screen):
+            yield SystemCommand(
+                binding.description.capitalize(),
+                f"key {shown_keys(binding)}",
+                partial(self._run, screen, binding.action),
+            )
+        for name, theme in THEMES.items():
+            yield SystemCommand(f"Theme: {name}", "colours of the screen", partial(setattr, self, "theme", theme.name))
+
+    def _run(self, screen: Screen[object], action: str) -> None:
+        self.call_later(screen.run_action, action)
+
+    async def action_interrupt(self) -> None:
+        """ctrl+c leaves like q; a second one, while the question stands, leaves at once."""
+        if isinstance(self.screen, TimeScreen):
+            await self.engine.ask_quit()
+        else:
+            self.exit()
 
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Shows a message for a few seconds. The text is data: no markup."""
         self.notify(visible(text), severity="error" if is_error else "information", markup=False)
+
+
+KEY_NAMES = {
+    "left": "←",
+    "right": "→",
+    "up": "↑",
+    "down": "↓",
+    "shift+left": "shift+←",
+    "shift+right": "shift+→",
+    "colon": ":",
+    "dollar_sign": "$",
+    "plus": "+",
+    "equals_sign": "=",
+    "minus": "-",
+    "full_stop": ".",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+    "comma": ",",
+    "semicolon": ";",
+    "question_mark": "?",
+    "escape": "esc",
+    "pagedown": "pgdn",
+    "pageup": "pgup",
+}
+
+
+def shown_keys(binding: Binding) -> str:
+    """Returns a binding's keys as they are written on the screen."""
+    return " ".join(KEY_NAMES.get(key, key) for key in binding.key.split(","))
+
+
+def run_app(
+    timeline: Timeline | None,
+    control: EngineControl | None = None,
+    *,
+    open_timeline: OpenTimeline | None = None,
+    initial_step: int | None = None,
+    is_ascii: bool = False,
+    theme: str = "dark",
+    is_chat: bool = True,
+    owns_engine: bool = True,
+) -> None:
+    """Runs the screen until it is left. See `KvscopeApp`."""
+    KvscopeApp(
+        timeline,
+        control,
+        open_timeline=open_timeline,
+        initial_step=initial_step,
+        is_ascii=is_ascii,
+        theme=theme,
+        is_chat=is_chat,
+        owns_engine=owns_engine,
+    ).run()

@@ -47,14 +47,12 @@ class MainScreen(TimeScreen):
         Binding("2", "focus_named('queues')", "queues", show=False, id="move.queues"),
         Binding("3", "focus_named('pool')", "pool", show=False, id="move.pool"),
         Binding("4", "focus_named('request')", "request", show=False, id="move.request"),
-        Binding("Z", "maximise", "the focused panel alone, and back", show=False, id="move.maximise"),
     ]
 
     AUTO_FOCUS = ""
 
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__()
-        self._model = model
         self._is_live = model.control is not None
         self.header = HeaderBar(model, is_ascii=is_ascii)
         self.timeline_panel = TimelinePanel(model, is_ascii=is_ascii)
@@ -197,13 +195,13 @@ class MainScreen(TimeScreen):
 
     @on(PromptLine.Sent)
     async def _send_prompt(self, message: PromptLine.Sent) -> None:
-        await self.kvscope.submit(message.text)
+        await self.kvscope.engine.submit(message.text)
 
     # Mouse
 
     @on(LinesView.Followed)
     def _follow(self, message: LinesView.Followed) -> None:
-        self.kvscope.follow(message.target)
+        self.kvscope.navigation.follow(message.target)
 
     @on(LinesView.Clicked)
     def _click(self, message: LinesView.Clicked) -> None:
@@ -211,18 +209,18 @@ class MainScreen(TimeScreen):
         if view is self.timeline_panel:
             step = self.timeline_panel.step_at(message.column)
             if step is not None:
-                self.kvscope.move_to(step)
+                self.kvscope.navigation.move_to(step)
         elif view is self.queues_panel:
             request_id = self.queues_panel.request_at(message.row)
             if request_id is not None:
-                self.kvscope.follow(Target("request", request_id))
+                self.kvscope.navigation.follow(Target("request", request_id))
                 if message.chain > 1:
                     self.kvscope.open_request(request_id)
         elif view is self.pool_panel:
             block_id = self.pool_panel.block_at(message.row, message.column)
             if block_id is not None:
-                self.kvscope.follow(Target("block", str(block_id)))
+                self.kvscope.navigation.follow(Target("block", str(block_id)))
         elif view is self.request_panel:
             block_id = self.request_panel.block_at(message.row)
             if block_id is not None:
-                self.kvscope.follow(Target("block", str(block_id)))
+                self.kvscope.navigation.follow(Target("block", str(block_id)))

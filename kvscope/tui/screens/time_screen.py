@@ -70,58 +70,55 @@ class TimeScreen(Screen[None]):
         self.show()
 
     def action_move(self, num_steps: int) -> None:
-        self.kvscope.move_by(num_steps)
+        self.kvscope.navigation.move_by(num_steps)
 
     def action_first(self) -> None:
-        self.kvscope.move_to(self.model.first_step)
+        self.kvscope.navigation.move_to(self.model.first_step)
 
     def action_last(self) -> None:
-        self.kvscope.move_to(self.model.last_step)
+        self.kvscope.navigation.move_to(self.model.last_step)
 
     def action_zoom(self, is_finer: bool) -> None:
-        self.model.zoom(is_finer=is_finer)
-        self.kvscope.show_soon()
+        self.kvscope.navigation.zoom(is_finer=is_finer)
 
     def action_goto(self) -> None:
-        self.kvscope.ask_goto()
+        self.kvscope.navigation.ask_goto()
 
     def action_event(self, direction: int) -> None:
-        self.kvscope.find_event(direction)
+        self.kvscope.navigation.find_event(direction)
 
     def action_event_kinds(self) -> None:
-        self.kvscope.choose_event_kinds()
+        self.kvscope.navigation.choose_event_kinds()
 
     def action_event_filter(self) -> None:
-        self.kvscope.toggle_event_filter()
+        self.kvscope.navigation.toggle_event_filter()
 
     async def action_pause_or_run(self) -> None:
-        await self.kvscope.pause_or_run()
+        await self.kvscope.engine.pause_or_run()
 
     async def action_engine_step(self) -> None:
-        await self.kvscope.engine_step()
+        await self.kvscope.engine.step()
 
     def action_speed(self, is_faster: bool) -> None:
-        self.kvscope.change_speed(is_faster=is_faster)
+        self.kvscope.engine.change_speed(is_faster=is_faster)
 
     def action_prompt(self) -> None:
         self.kvscope.open_prompt()
 
     def action_abort(self) -> None:
-        self.kvscope.ask_abort()
+        self.kvscope.engine.ask_abort()
 
     def action_help(self) -> None:
         self.kvscope.open_help()
 
     def action_back(self) -> None:
-        if self.model.go_back():
-            self.kvscope.show_soon()
+        self.kvscope.navigation.go_back()
 
     def action_forward(self) -> None:
-        if self.model.go_forward():
-            self.kvscope.show_soon()
+        self.kvscope.navigation.go_forward()
 
-    def action_quit(self) -> None:
-        self.kvscope.ask_quit()
+    async def action_quit(self) -> None:
+        await self.kvscope.engine.ask_quit()
 
     def action_block(self, offset: int) -> None:
         if self.model.block_id is not None:
@@ -136,3 +133,13 @@ class TimeScreen(Screen[None]):
 
     def action_leave(self) -> None:
         """Goes up one place."""
+
+
+def key_bindings(screen: Screen[object]) -> list[Binding]:
+    """Returns the keys of a place, its own before the common ones."""
+    found: list[Binding] = []
+    for kind in type(screen).__mro__:
+        if issubclass(kind, Screen) and kind is not Screen:
+            own = kind.__dict__.get("BINDINGS", [])
+            found += [binding for binding in own if isinstance(binding, Binding) and binding.id]
+    return found

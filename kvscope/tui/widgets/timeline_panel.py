@@ -28,7 +28,8 @@ class TimelinePanel(Panel):
         if model.moment is None:
             blank: list[Line] = [EMPTY] * (height - 1)
             return [*blank, (Span(" no step yet", "dim"),)]
-        life, roles = "", []
+        life = ""
+        roles: list[str] = []
         if layout.life_rows:
             deeds = model.life_deeds(window.first_step, window.end_step - 1, window.steps_per_column)
             life, roles = life_glyphs(deeds, model.glyphs)

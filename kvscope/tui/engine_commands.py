@@ -1,0 +1,156 @@
+"""What the screen asks of the engine, or does with a recording in its place: pause, run, step, prompt, abort, quit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.timer import Timer
+
+from kvscope.analysis.text import visible
+from kvscope.control import Abort, Accepted, Command, Pause, Refused, Reply, Resume, Shutdown, Step, Submit
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.modals import QuestionModal
+from kvscope.tui.view.lines import Line, Span
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
+
+SPEEDS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Steps a second of a replay that plays."""
+
+GONE = ("failed", "stopped")
+
+
+class EngineCommands:
+    """Commands over the control channel. An answer that is a refusal is shown; nothing here waits for the engine."""
+
+    def __init__(self, app: KvscopeApp, *, is_chat: bool) -> None:
+        self._app = app
+        self._is_chat = is_chat
+        self._play_timer: Timer | None = None
+
+    @property
+    def _model(self) -> ScreenModel:
+        return self._app.model
+
+    async def _send(self, command: Command) -> Reply | None:
+        control = self._model.control
+        if control is None:
+            return None
+        reply = await control.send(command)
+        if isinstance(reply, Refused):
+            self._app.say(reply.message, is_error=True)
+        self._app.note_status()
+        return reply
+
+    async def submit(self, text: str) -> None:
+        """Sends a prompt; its request becomes the selected one, and the screen follows the end again."""
+        reply = await self._send(Submit(prompt=text, is_chat=self._is_chat))
+        if isinstance(reply, Accepted) and reply.request_id is not None:
+            self._model.select(reply.request_id)
+            self._model.move_to(self._model.last_step)
+            self._app.show_soon()
+
+    async def pause_or_run(self) -> None:
+        """Live: pauses or runs the engine. Replay: plays or stops."""
+        status = self._model.status
+        if status is None:
+            self.stop_playing() if self._model.is_playing else self._play()
+        elif status.phase == "paused":
+            self._model.move_to(self._model.last_step)
+            await self._send(Resume())
+        else:
+            await self._send(Pause())
+
+    async def step(self) -> None:
+        """Live: one step of the engine, and to its end. Replay: one step on."""
+        status = self._model.status
+        if status is None:
+            self._app.navigation.move_by(1)
+            return
+        if status.phase not in ("paused", *GONE):
+            await self._send(Pause())
+        await self._send(Step())
+        self._model.move_to(self._model.last_step)
+        self._app.show_soon()
+
+    # Playing a recording
+
+    def _play(self) -> None:
+        if self._model.wanted_step >= self._model.last_step:
+            self._model.move_to(self._model.first_step)
+        self._model.is_playing = True
+        self._start_timer()
+
+    def stop_playing(self) -> None:
+        self._model.is_playing = False
+        if self._play_timer is not None:
+            self._play_timer.stop()
+            self._play_timer = None
+        self._changed()
+
+    def _start_timer(self) -> None:
+        if self._play_timer is not None:
+            self._play_timer.stop()
+        self._play_timer = self._app.set_interval(1 / self._model.steps_per_second, self._play_step)
+        self._changed()
+
+    def _play_step(self) -> None:
+        self._model.move_by(1)
+        if self._model.wanted_step >= self._model.last_step:
+            self.stop_playing()
+        self._app.show_soon()
+
+    def change_speed(self, *, is_faster: bool) -> None:
+        place = SPEEDS.index(self._model.steps_per_second) + (1 if is_faster else -1)
+        self._model.steps_per_second = SPEEDS[min(max(place, 0), len(SPEEDS) - 1)]
+        if self._model.is_playing:
+            self._start_timer()
+        else:
+            self._app.say(f"plays {self._model.steps_per_second} steps a second")
+
+    def _changed(self) -> None:
+        self._model.version += 1
+        self._app.show_soon()
+
+    # Aborting and leaving
+
+    def ask_abort(self) -> None:
+        """Asks whether the selected request is to be aborted."""
+        request_id = self._model.selected_id
+        if self._model.control is None:
+            self._app.say("This is a recording: nothing can be aborted")
+            return
+        if request_id is None:
+            return
+        question: Line = (Span("Abort "), Span(visible(request_id), "bold"), Span("? Its blocks are given back."))
+
+        async def answered(answer: str | None) -> None:
+            if answer == "y":
+                await self._send(Abort(request_id=request_id))
+
+        answers = {"y": "abort it"}
+        self._app.push_screen(QuestionModal([question], answers, is_ascii=self._app.is_ascii), answered)
+
+    async def ask_quit(self) -> None:
+        """Leaves; with requests unfinished in an engine of this session's own it asks what becomes of them."""
+        status = self._model.status
+        num_unfinished = 0 if status is None else status.num_running + status.num_waiting + status.num_submitted
+        if status is None or status.phase in GONE or not self._app.owns_engine:
+            self._app.exit()
+        elif not num_unfinished:
+            await self._shut_down_and_exit("now")
+        else:
+            noun = "request is" if num_unfinished == 1 else "requests are"
+            question: Line = (Span(f"{num_unfinished} {noun} unfinished.", "bold"),)
+            answers = {"f": "quit, the engine finishes them and ends", "a": "abort them and quit"}
+
+            async def answered(answer: str | None) -> None:
+                if answer is not None:
+                    await self._shut_down_and_exit("idle" if answer == "f" else "now")
+
+            self._app.push_screen(QuestionModal([question], answers, is_ascii=self._app.is_ascii), answered)
+
+    async def _shut_down_and_exit(self, when: str) -> None:
+        await self._send(Shutdown(when="idle" if when == "idle" else "now"))
+        self._app.exit()

@@ -1,0 +1,161 @@
+"""What opens above a place: a line to type, a question, a text, a choice of event kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from kvscope.tui.view.events import KINDS, EventKind
+from kvscope.tui.view.lines import Line, Span, cut_line, line_width
+from kvscope.tui.widgets.lines_view import LinesView
+
+
+class Box(Vertical):
+    """The frame of a modal."""
+
+
+class GotoModal(ModalScreen[None]):
+    """A line to type after `:`. `go` returns an error to show, or None where it went."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "close", show=False)]
+
+    def __init__(self, hint: str, go: Callable[[str], str | None], *, is_ascii: bool) -> None:
+        super().__init__()
+        self._go = go
+        self._message = LinesView(id="message", is_ascii=is_ascii)
+        self._hint: Line = (Span(hint, "dim"),)
+
+    def compose(self) -> ComposeResult:
+        with Box():
+            yield Input(id="goto", compact=True, placeholder="step, +n, -n, n%, n.ns, request or bN")
+            yield self._message
+
+    def on_mount(self) -> None:
+        self._message.set_lines([self._hint])
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        error = self._go(event.value)
+        if error is None:
+            self.dismiss()
+        else:
+            self._message.set_lines([(Span(error, "bad"),)])
+
+
+class QuestionModal(ModalScreen[str | None]):
+    """A question with an answer a key. Returns the key of the answer, None where it was closed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "close", show=False)]
+
+    def __init__(self, question: Sequence[Line], answers: Mapping[str, str], *, is_ascii: bool) -> None:
+        super().__init__()
+        self._answers = answers
+        choices: list[Line] = [(Span(f"  {key}  ", "bold evict"), Span(text)) for key, text in answers.items()]
+        self._lines: list[Line] = [*question, (), *choices, (Span("  esc ", "bold dim"), Span("stay here", "dim"))]
+        self._view = LinesView(id="question", is_ascii=is_ascii)
+
+    def compose(self) -> ComposeResult:
+        with Box():
+            yield self._view
+
+    def on_mount(self) -> None:
+        _fit(self._view, self._lines, *self.app.size)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.character in self._answers:
+            event.stop()
+            self.dismiss(event.character)
+
+
+class TextModal(ModalScreen[None]):
+    """Lines to read, with `j k` and page keys. `lines` builds them for a width."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,question_mark", "dismiss", "close", show=False),
+        Binding("j,down", "scroll(1)", "down", show=False),
+        Binding("k,up", "scroll(-1)", "up", show=False),
+        Binding("pagedown,space", "scroll(10)", "down", show=False),
+        Binding("pageup", "scroll(-10)", "up", show=False),
+        Binding("g,home", "scroll(-100000)", "top", show=False),
+        Binding("G,end", "scroll(100000)", "end", show=False),
+    ]
+
+    def __init__(self, lines: Callable[[int], Sequence[Line]], *, is_ascii: bool) -> None:
+        super().__init__()
+        self._build = lines
+        self._first = 0
+        self._lines: Sequence[Line] = ()
+        self._view = LinesView(id="text", is_ascii=is_ascii)
+
+    def compose(self) -> ComposeResult:
+        with Box():
+            yield self._view
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._show()
+
+    def action_scroll(self, num_lines: int) -> None:
+        self._first += num_lines
+        self._show()
+
+    def _show(self) -> None:
+        columns, rows = self.app.size
+        self._lines = self._build(columns - 6)
+        height = max(rows - 4, 1)
+        self._first = max(min(self._first, len(self._lines) - height), 0)
+        shown = list(self._lines[self._first : self._first + height])
+        if len(self._lines) > height:
+            left = len(self._lines) - self._first - height
+            shown[-1] = (Span(f"… {left + 1} more lines, j k scroll, esc closes", "dim"),) if left else shown[-1]
+        _fit(self._view, shown, columns, rows)
+
+
+class EventKindsModal(ModalScreen[None]):
+    """Which events `n` and `N` go to: a digit turns a kind on or off."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,e", "dismiss", "close", show=False)]
+
+    def __init__(self, kinds: set[EventKind], marks: Mapping[EventKind, Span], *, is_ascii: bool) -> None:
+        super().__init__()
+        self._kinds = kinds
+        self._marks = marks
+        self._view = LinesView(id="kinds", is_ascii=is_ascii)
+
+    def compose(self) -> ComposeResult:
+        with Box():
+            yield self._view
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        lines: list[Line] = [(Span("n and N go to", "bold"),), ()]
+        for number, kind in enumerate(KINDS, 1):
+            mark = "✓" if kind in self._kinds else " "
+            lines.append((Span(f" {number} ", "bold evict"), Span(f"[{mark}] "), self._marks[kind], Span(f" {kind}")))
+        lines += [(), (Span("esc closes", "dim"),)]
+        _fit(self._view, lines, *self.app.size)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.character and event.character.isdigit() and 1 <= int(event.character) <= len(KINDS):
+            self._kinds ^= {KINDS[int(event.character) - 1]}
+            event.stop()
+            self._show()
+
+
+def _fit(view: LinesView, lines: Sequence[Line], columns: int, rows: int) -> None:
+    """Gives the view the size of its lines, within the terminal."""
+    width = min(max((line_width(line) for line in lines), default=1), columns - 6)
+    view.styles.width = width
+    view.styles.height = min(len(lines), rows - 4)
+    view.set_lines([cut_line(line, width) for line in lines])

@@ -1,0 +1,105 @@
+"""The help: what each glyph means, then every key of the place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvscope.analysis.text import cell_width
+from kvscope.tui.view.glyphs import Glyphs
+from kvscope.tui.view.lines import Line, Span, pad
+
+GROUPS = ("time", "events", "engine", "move", "look", "leave")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHelp:
+    """Keys that do one thing."""
+
+    group: str
+    keys: str
+    what: str
+
+
+def legend(glyphs: Glyphs) -> list[Line]:
+    """Returns the meaning of every glyph."""
+    rows: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
+        (
+            "blocks",
+            (
+                (glyphs.live, "live", "live, one user"),
+                ("2…9", "shared", "shared by so many"),
+                (glyphs.cached, "cached", "free, still cached"),
+                (glyphs.free, "free", "free"),
+                (glyphs.null, "dim", "null block"),
+            ),
+        ),
+        (
+            "this step",
+            (
+                (glyphs.new, "new", "taken"),
+                (glyphs.evicting, "evict", "taken, a cached block lost"),
+                (glyphs.hit, "hit", "hit"),
+                (glyphs.released, "released", "given back"),
+            ),
+        ),
+        (
+            "marks",
+            (
+                (glyphs.mark_preempted, "preempted", "preemption"),
+                (glyphs.mark_stalled, "bad", "nothing scheduled"),
+                (glyphs.mark_failed, "bad", "failed"),
+                (f"{glyphs.mark_few_evicted} {glyphs.mark_evicted}", "evict", "few, many evictions"),
+                (glyphs.mark_hit, "hit", "hit"),
+                (glyphs.mark_finished, "text", "finished"),
+            ),
+        ),
+        (
+            "life",
+            (
+                (glyphs.life_waits, "dim", "waits"),
+                (glyphs.life_prefill, "prefill", "prefill"),
+                (glyphs.life_decode, "decode", "decode"),
+                (glyphs.life_nothing, "bad", "runs, got nothing"),
+            ),
+        ),
+        (
+            "tokens",
+            (
+                (glyphs.bar_prefill, "prefill", "prefill"),
+                (glyphs.bar_decode, "decode", "decode"),
+                (glyphs.bar_draft, "draft", "draft"),
+                ("↳", "dim", "behind the head"),
+                ("wm", "dim", "watermark"),
+            ),
+        ),
+    )
+    lines: list[Line] = []
+    for name, entries in rows:
+        line: list[Span] = [Span(pad(name, 10), "bold")]
+        for glyph, role, meaning in entries:
+            line += [Span(glyph, role), Span(f" {meaning}   ", "dim")]
+        lines.append(tuple(line))
+    return lines
+
+
+def help_lines(glyphs: Glyphs, keys: Sequence[KeyHelp], width: int) -> list[Line]:
+    """Returns legend and keys, the keys in two columns where the width allows."""
+    cells: list[Line] = []
+    key_width = max((cell_width(key.keys) for key in keys), default=0) + 2
+    for group in GROUPS:
+        members = [key for key in keys if key.group == group]
+        if members:
+            cells.append((Span(group, "bold dim"),))
+            cells += [(Span(f" {pad(key.keys, key_width)}", "bold"), Span(key.what, "text")) for key in members]
+    column = max((sum(cell_width(span.text) for span in cell) for cell in cells), default=0) + 3
+    num_columns = max(min(width // column, 2), 1)
+    height = -(-len(cells) // num_columns)
+    lines = [*legend(glyphs), ()]
+    for row in range(height):
+        line: list[Span] = []
+        for cell in cells[row::height]:
+            used = sum(cell_width(span.text) for span in cell)
+            line += [*cell, Span(" " * (column - used))]
+        lines.append(tuple(line))
+    return lines
