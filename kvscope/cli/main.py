@@ -10,6 +10,7 @@ import sys
 
 import typer
 
+from kvscope.cli import attach, doctor, live, models, run
 from kvscope.errors import KvscopeError, UsageError
 
 app = typer.Typer(
@@ -17,6 +18,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # its tables cut the names of options at 80 columns
 )
+
+for command in (live, attach, run, models, doctor):
+    command.register(app)
 
 
 def main() -> None:

@@ -43,10 +43,14 @@ class BuiltEngine:
     """Closes the recording; to be called once, after the last step."""
 
 
+def missing_packages() -> list[str]:
+    """Returns what of the engine's packages is not installed."""
+    return [name for name in ENGINE_EXTRA if importlib.util.find_spec(name) is None]
+
+
 def require_engine_extra() -> None:
     """Raises `EngineError` where the packages that run a model are not installed."""
-    missing = [name for name in ENGINE_EXTRA if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := missing_packages():
         raise EngineError(
             f"running a model needs {', '.join(missing)}: pip install 'kvscope[engine]' (recordings open without)"
         )
@@ -105,6 +109,14 @@ def check_options(options: EngineOptions) -> None:
     """Raises `UsageError` for what can be seen to be wrong without the model."""
     settings.sampling_params(options.sampling, DEFAULT_SAMPLING)
     settings.check_scheduler_settings(options.settings)
+
+
+def check_model_is_there(name: str) -> None:
+    """Raises `ModelError` where a model of the catalogue is missing or broken; other names are not looked at."""
+    from kvscope.engine.model import catalogue
+
+    if name in catalogue.CATALOGUE:
+        catalogue.ready_path(catalogue.CATALOGUE[name])
 
 
 def choose_device(options: EngineOptions) -> str:

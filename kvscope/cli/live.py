@@ -1,0 +1,87 @@
+"""`kvscope live`: the screen over an engine in a process of its own. What `kvscope` alone does."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from typing import Annotated
+
+import typer
+
+from kvscope.cli.engine_options import recorded_to, with_engine_options
+from kvscope.control import EngineStatus
+from kvscope.control_client import ControlClient
+from kvscope.errors import EngineError, UsageError
+from kvscope.session.build import check_model_is_there
+from kvscope.session.options import EngineOptions
+from kvscope.session.spawn import SpawnedEngine, spawn_engine
+
+END_TIMEOUT_S = 3.0
+"""How long an engine that was told to end is waited for: the step under way is finished, the recording closed."""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command, and makes it what `kvscope` alone does."""
+    app.command()(with_engine_options(live))
+
+    @app.callback(invoke_without_command=True)
+    def alone(context: typer.Context) -> None:
+        """A debugger for LLM serving: every scheduler decision, block and queue of every step."""
+        if context.invoked_subcommand is None:
+            live(EngineOptions())
+
+
+def live(
+    engine: EngineOptions,
+    chat: Annotated[bool, typer.Option("--chat/--raw", help="Prompts go through the chat template, or as is.")] = True,
+    is_ascii: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
+    theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
+) -> None:
+    """Type prompts and watch blocks, queues and budget move; pause, step, and go back to every decision."""
+    require_terminal("kvscope run works without one")
+    check_model_is_there(engine.model)
+    options = recorded_to(engine, datetime.datetime.now())
+    spawned = spawn_engine(options)
+    client = ControlClient(spawned.socket_path, log_path=spawned.log_path).start()
+    try:
+        run_screen(client, is_chat=chat, is_ascii=is_ascii, theme=theme, owns_engine=True)
+        _say_how_it_ended(client.status, spawned, options.recording or "")
+    finally:
+        client.disconnect()
+
+
+def require_terminal(instead: str) -> None:
+    """Raises `UsageError` where there is no terminal to draw on and read keys from."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(f"the screen needs a terminal, standard input or output is none: {instead}")
+
+
+def run_screen(client: ControlClient, *, is_chat: bool, is_ascii: bool, theme: str, owns_engine: bool) -> None:
+    """Shows the engine's recording while it grows, until the screen is left."""
+    from kvscope.replay.recording_file import RecordingFile
+    from kvscope.tui.app import run_app
+
+    run_app(
+        None,
+        client,
+        open_timeline=RecordingFile,
+        is_ascii=is_ascii,
+        theme=theme,
+        is_chat=is_chat,
+        owns_engine=owns_engine,
+    )
+
+
+def _say_how_it_ended(status: EngineStatus, spawned: SpawnedEngine, recording: str) -> None:
+    """Says where the recording is. Raises `EngineError` where the engine has failed."""
+    if status.phase == "failed":
+        log = f"; its log is {spawned.log_path}" if spawned.log_path.exists() else ""
+        kept = f"; what it recorded is in {recording}" if status.recording else ""
+        raise EngineError(f"the engine failed: {status.detail}{kept}{log}")
+    try:
+        spawned.process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        num_left = status.num_running + status.num_waiting + status.num_submitted
+        print(f"the engine finishes {num_left} requests and ends (kvscope attach shows it)", file=sys.stderr)
+    print(f"recorded in {recording}", file=sys.stderr)
