@@ -305,7 +305,7 @@ def _runs(base: Sequence[int], blocks: Sequence[int]) -> tuple[list[int], list[i
     last, direction, length = -2, 0, 0
     for place in map(place_of.__getitem__, blocks):
         step = place - last
-        if length and (step == direction or (length == 1 and (step == 1 or step == -1))):
+        if (length > 1 and step == direction) or (length == 1 and step in (1, -1)):
             direction = step
             length += 1
         else:
