@@ -147,25 +147,40 @@ class RecordingFile:
 
     def steps(self, first_step: int, last_step: int) -> Iterator[tuple[int, list[ev.Event]]]:
         """Yields each step with its events. Raises `RecordingError` where a step or one of its events is missing."""
+        for chunk, step, events in self._chunks(first_step, last_step, ""):
+            if len(events) != chunk.figures_of(step).num_events:
+                raise RecordingError(
+                    f"{self.path}: step {step} holds {len(events)} of its {chunk.figures_of(step).num_events} "
+                    "events; the recording is damaged"
+                )
+            yield step, events
+
+    def select_events(
+        self, kinds: Collection[type[ev.Event]], first_step: int, last_step: int
+    ) -> Iterator[tuple[int, list[ev.Event]]]:
+        """Yields each step with its events of some kinds. See `Timeline.select_events`."""
+        numbers = {at.KIND_OF[kind] for kind in kinds}
+        if ev.BlockEvicted in kinds or ev.BlockAllocated in kinds:
+            numbers.add(at.BLOCK_RECYCLED)
+        condition = f" AND kind IN ({', '.join(map(str, sorted(numbers)))})"
+        for _, step, events in self._chunks(first_step, last_step, condition):
+            yield step, [event for event in events if type(event) in kinds]
+
+    def _chunks(self, first_step: int, last_step: int, condition: str) -> Iterator[tuple[_Chunk, int, list[ev.Event]]]:
+        """Yields each step with those of its events that meet a condition in SQL; empty for all."""
         for begin in range(first_step, last_step + 1, _STEPS_A_CHUNK):
             end = min(begin + _STEPS_A_CHUNK - 1, last_step)
             span = (begin, end)
             between = "WHERE step BETWEEN ? AND ?"
             figures = [StepFigures(*row) for row in self.rows(f"SELECT {_FIGURE_COLUMNS} FROM steps {between}", span)]
             sampled = self.rows(f"SELECT step, request_list, num_tokens, token_ids FROM sampled_tokens {between}", span)
-            rows = self.rows(f"SELECT step, {_EVENT_COLUMNS} FROM events {between} ORDER BY step, seq", span)
+            rows = self.rows(f"SELECT step, {_EVENT_COLUMNS} FROM events {between}{condition} ORDER BY step, seq", span)
             chunk = _Chunk(self, {row.step: row for row in figures}, {row[0]: SampledRow(*row[1:]) for row in sampled})
             events_of: dict[int, list[ev.Event]] = defaultdict(list)
             for step, step_rows in groupby(rows, itemgetter(0)):
                 events_of[step] = self._decode(chunk, step, step_rows)
             for step in range(begin, end + 1):
-                events = events_of[step]
-                if len(events) != chunk.figures_of(step).num_events:
-                    raise RecordingError(
-                        f"{self.path}: step {step} holds {len(events)} of its {chunk.figures_of(step).num_events} "
-                        "events; the recording is damaged"
-                    )
-                yield step, events
+                yield chunk, step, events_of[step]
 
     def _decode(self, chunk: _Chunk, step: int, rows: Iterable[tuple[Any, ...]]) -> list[ev.Event]:
         events: list[ev.Event] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,6 +104,11 @@ class Replay:
 
     def events(self, first_step: int, last_step: int) -> Iterator[tuple[int, Sequence[Event]]]:
         yield from self._file.steps(max(first_step, self.first_step), min(last_step, self._last_step))
+
+    def select_events(
+        self, kinds: Collection[type[Event]], first_step: int, last_step: int
+    ) -> Iterator[tuple[int, Sequence[Event]]]:
+        yield from self._file.select_events(kinds, max(first_step, self.first_step), min(last_step, self._last_step))
 
     def request_events(self, request_id: str, first_step: int, last_step: int) -> Iterator[tuple[int, Event]]:
         end = min(last_step, self._last_step)
