@@ -59,13 +59,13 @@ def require_terminal(instead: str) -> None:
 
 def run_screen(client: ControlClient, *, is_chat: bool, is_ascii: bool, theme: str, owns_engine: bool) -> None:
     """Shows the engine's recording while it grows, until the screen is left."""
-    from kvscope.replay.recording_file import RecordingFile
+    from kvscope.replay import open_recording
     from kvscope.tui.app import run_app
 
     run_app(
         None,
         client,
-        open_timeline=RecordingFile,
+        open_timeline=open_recording,
         is_ascii=is_ascii,
         theme=theme,
         is_chat=is_chat,

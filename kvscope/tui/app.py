@@ -16,7 +16,7 @@ from textual.screen import Screen
 from kvscope.analysis.spans import Sentence
 from kvscope.analysis.text import visible
 from kvscope.control import EngineControl, EngineStatus
-from kvscope.errors import KvscopeError
+from kvscope.errors import KvscopeError, UsageError
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.engine_commands import EngineCommands
 from kvscope.tui.model import ScreenModel
@@ -66,6 +66,8 @@ class KvscopeApp(App[None]):
 
         `owns_engine`: leaving the screen ends the engine (after a question where requests are unfinished).
         """
+        if theme not in THEMES:
+            raise UsageError(f"there is no theme {theme!r}: {' or '.join(THEMES)}")
         super().__init__()
         for known in THEMES.values():
             self.register_theme(known)
