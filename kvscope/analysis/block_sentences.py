@@ -83,7 +83,7 @@ def _aborted(events: Sequence[ev.Event], index: int, event: ev.RequestAborted) -
     doing = {"WAITING": "while it waited", "RUNNING": "while it ran", "PREEMPTED": "while it waited to resume"}
     parts: list[Part] = [request(event.request_id), f" aborted {doing[event.status]}"]
     if event.during_execution:
-        parts.append(", in the middle of the step: what the model made of it is dropped")
+        parts.append(", in the middle of the step (what the model made of it is dropped)")
     parts += _given_back(events, index, event.request_id)
     return Sentence("×", "aborted", say(*parts))
 
@@ -110,12 +110,13 @@ def _given_back(events: Sequence[ev.Event], index: int, request_id: str) -> list
 def unpublished(moment: Moment) -> Iterator[Sentence]:
     """░ Published blocks that were taken back because their tokens will not be computed."""
     why = {
-        "preempted": "it was preempted in the step that was to compute them",
-        "step_failed": "the step failed before they were computed",
-        "load_failed": "they could not be loaded",
+        "preempted": "preempted in the step that was to compute",
+        "step_failed": "the step failed before it had computed",
+        "load_failed": "nothing could be loaded into",
     }
     for event in moment.events:
         if isinstance(event, ev.BlockUncached):
+            it = "it" if len(event.block_ids) == 1 else "them"
             yield Sentence(
                 "░",
                 "cached",
@@ -123,7 +124,7 @@ def unpublished(moment: Moment) -> Iterator[Sentence]:
                     figure(count(len(event.block_ids), "block")),
                     " of ",
                     request(event.request_id),
-                    f" taken back from the prefix cache: {why[event.reason]}",
+                    f" taken back from the prefix cache, {why[event.reason]} {it}",
                     dim(": "),
                     *block_list(event.block_ids, _MAX_BLOCKS),
                 ),
@@ -258,12 +259,17 @@ def allocations(moment: Moment) -> Iterator[Sentence]:
 
 def publications(moment: Moment) -> Iterator[Sentence]:
     """░ Which full blocks can be hit from now on."""
-    by_request: dict[str, list[int]] = {}
-    num_duplicates = 0
+    published: dict[str, dict[int, bool]] = {}
     for event in moment.events:
         if isinstance(event, ev.BlockCached):
-            by_request.setdefault(event.request_id, []).extend(event.block_ids)
-            num_duplicates += sum(first_id != 0 for first_id in event.duplicate_of)
+            blocks = published.setdefault(event.request_id, {})
+            for index, block_id in enumerate(event.block_ids):
+                blocks[block_id] = bool(event.duplicate_of and event.duplicate_of[index])
+        elif isinstance(event, ev.BlockUncached):
+            for block_id in event.block_ids:
+                published.get(event.request_id, {}).pop(block_id, None)
+    by_request = {request_id: list(blocks) for request_id, blocks in published.items() if blocks}
+    num_duplicates = sum(sum(blocks.values()) for blocks in published.values())
     total = sum(map(len, by_request.values()))
     if not total:
         return
@@ -273,8 +279,9 @@ def publications(moment: Moment) -> Iterator[Sentence]:
     ]
     parts: list[Part] = [strong(count(total, "full block")), " published for prefix hits"]
     if num_duplicates:
-        of_them = "it doubles one that was" if total == 1 else f"{num_duplicates} of them double ones that were"
-        parts.append(f" ({of_them} published already)")
+        doubles = "doubles one" if num_duplicates == 1 else "double ones"
+        which = "it" if total == 1 else f"{num_duplicates} of them"
+        parts.append(f" ({which} {doubles} published before)")
     yield Sentence("░", "cached", say(*parts, dim(": "), *dotted(items, _MAX_ITEMS)))
 
 
@@ -307,7 +314,8 @@ def _why_unused(facts: StepFacts, ended: ev.AdmissionEnded) -> list[Part]:
         case "spec_pad_budget":
             return [dim("too few for "), head, dim(" with its drafts")]
         case "full_isl" | "full_isl_watermark" | "blocks" | "watermark":
-            return [dim("no room for "), head, dim(", and nobody behind the head is tried")]
+            behind = ", and nobody behind the head is tried" if ended.num_waiting > 1 else ""
+            return [dim("no room for "), head, dim(behind)]
         case "budget" | "empty" | "policy" | "other":
             return [dim(f"admission ended with “{ended.reason}”")]
 

@@ -99,13 +99,10 @@ def refusal(timeline: Timeline, moment: Moment) -> Iterator[Sentence]:
         parts += _never_fits(moment.state, blocked)
         lookup = facts.lookups.get(blocked.request_id)
         if lookup is not None and lookup.num_free_hit_blocks:
-            parts.append(
-                dim(
-                    f"; {count(lookup.num_free_hit_blocks, 'block')} of its hit"
-                    f" {'lies' if lookup.num_free_hit_blocks == 1 else 'lie'} in the free queue and"
-                    f" {'costs' if lookup.num_free_hit_blocks == 1 else 'cost'} as much as new ones"
-                )
-            )
+            number = lookup.num_free_hit_blocks
+            costs = "lies in the free queue and costs as much as a new one"
+            cost = "lie in the free queue and cost as much as new ones"
+            parts.append(dim(f"; {count(number, 'block')} of its hit {costs if number == 1 else cost}"))
         parts += _behind(timeline, moment, blocked)
         yield Sentence("✗", "refused", say(*parts))
 
@@ -125,7 +122,8 @@ def _failed_test(moment: Moment, blocked: ev.RequestBlocked) -> list[Part]:
         case "full_isl" | "full_isl_watermark" | "blocks" | "watermark":
             return _block_test(moment, blocked)
         case "max_num_seqs":
-            return [figure(f"{blocked.need - 1} of {blocked.have}"), " sequences are running", dim(" (max_num_seqs)")]
+            are_running = "sequence is running" if blocked.have == 1 else "sequences are running"
+            return [figure(f"{blocked.need - 1} of {blocked.have}"), f" {are_running}", dim(" (max_num_seqs)")]
         case "budget":
             budget = state.token_budget
             return ["all ", figure(count(budget, "token")), " of the budget are used"]

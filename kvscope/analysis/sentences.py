@@ -59,6 +59,8 @@ def step_title(timeline: Timeline, moment: Moment) -> tuple[Span, ...]:
         for term in terms:
             parts += [*term, " + "]
         parts += [strong(str(left)), " left"]
+    else:
+        parts.append(" scheduled")
     parts += _clock(facts)
     return say(*parts)
 
@@ -147,7 +149,7 @@ def _configuration(moment: Moment) -> Iterator[Sentence]:
                 say(
                     f"{visible(event.model)} on {visible(event.device)} ({visible(event.dtype)}): ",
                     figure(f"{max(event.num_gpu_blocks - 1, 0)} blocks × {event.block_size} tokens"),
-                    f", budget {budget} tokens, {seqs} sequences",
+                    f", budget {count(int(budget or 0), 'token')}, {count(int(seqs or 0), 'sequence')}",
                 ),
             )
 

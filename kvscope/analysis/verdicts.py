@@ -65,6 +65,19 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the rules say of a waiting request, as if it had stood at the head when the waiting loop stopped."""
+
+    failed: rules.Verdict | None
+    """The first test that it fails; None where it would have been admitted."""
+    need_blocks: int
+    """Blocks that it needs from the free queue: for all its tokens, or for its first chunk where no more must fit."""
+    hit_block_ids: tuple[int, ...]
+    num_free_hit_blocks: int
+    """Of these, those that lie in the free queue and so are part of the need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WouldFit:
     """Who would have been admitted had it stood at the head, each alone; victims of the step are not judged."""
 
@@ -90,6 +103,11 @@ def verdict_of(timeline: Timeline, moment: Moment, request_id: str) -> Verdict |
     if request_id not in waiting:
         return None
     return _judge(timeline, moment).verdict(request_id, waiting.index(request_id))
+
+
+def judged(timeline: Timeline, moment: Moment, request_id: str) -> Judgement | None:
+    """Judges a waiting request, whether it was tried or not; None for a step whose waiting loop did not end."""
+    return _judge(timeline, moment).judged(moment.state.requests[request_id])
 
 
 def would_fit(timeline: Timeline, moment: Moment) -> WouldFit:
@@ -190,7 +208,12 @@ class _Judge:
         blocked = self._facts.blocked
         is_refused = blocked is not None and blocked.request_id == request_id
         is_victim = request_id in self._victims
-        need, reason, short = self._judged(request)
+        judgement = self.judged(request)
+        reason: QueueTest | None = "other"
+        need: int | None = None
+        if judgement is not None:
+            reason = None if judgement.failed is None else judgement.failed.reason
+            need = judgement.need_blocks
         if is_refused:
             assert blocked is not None
             reason = blocked.reason
@@ -201,7 +224,7 @@ class _Judge:
             reason = "preempted"
             words = say(strong("preempted in this step"))
         else:
-            words = _words_behind(need, reason, short)
+            words = _words_behind(judgement)
         return Verdict(
             request_id=request_id,
             position=position,
@@ -219,11 +242,11 @@ class _Judge:
     def _watermark(self) -> int:
         return rules.applied_watermark(self._config.watermark_blocks, self._pool.num_running) if self._config else 0
 
-    def _judged(self, request: RequestState) -> tuple[int | None, QueueTest | None, rules.Verdict | None]:
-        """Returns the blocks that it needs, and the first test that it fails at the moment the waiting loop stopped."""
+    def judged(self, request: RequestState) -> Judgement | None:
+        """Applies the tests of an admission to the state in which the waiting loop stopped."""
         ended = self._facts.admission_ended
         if self._config is None or ended is None:
-            return None, "other", None
+            return None
         config, pool, state = self._config, self._pool, self._moment.state
         hits = hit_block_ids(self._timeline, self._moment, request.request_id) if config.enable_prefix_caching else []
         num_free_hits = sum(pool.is_free(state, block_id) for block_id in hits)
@@ -240,13 +263,13 @@ class _Judge:
             has_scheduled_prefill=self._has_scheduled_prefill,
         )
         if failed is not None and failed.reason in BLOCK_TESTS:
-            return failed.need, failed.reason, failed
-        need = rules.blocks_needed(
-            self._tokens_to_hold(request, len(hits)), config.block_size, 0, len(hits), num_free_hits
-        )
-        return need, None if failed is None else failed.reason, failed
+            need = failed.need
+        else:
+            num_tokens = self._tokens_to_hold(request, len(hits), ended.token_budget_left)
+            need = rules.blocks_needed(num_tokens, config.block_size, 0, len(hits), num_free_hits)
+        return Judgement(failed=failed, need_blocks=need, hit_block_ids=tuple(hits), num_free_hit_blocks=num_free_hits)
 
-    def _tokens_to_hold(self, request: RequestState, num_hit_blocks: int) -> int:
+    def _tokens_to_hold(self, request: RequestState, num_hit_blocks: int, token_budget: int) -> int:
         """Returns the tokens whose blocks decide: all of them, or its first chunk where that is all that must fit."""
         config = self._config
         assert config is not None
@@ -258,23 +281,20 @@ class _Judge:
         threshold = rules.effective_threshold(config.long_prefill_token_threshold, self._pool.num_requests)
         if 0 < threshold < chunk:
             chunk = threshold
-        ended = self._facts.admission_ended
-        assert ended is not None
-        if ended.token_budget_left > 0:
-            chunk = min(chunk, ended.token_budget_left)
+        if token_budget > 0:
+            chunk = min(chunk, token_budget)
         return min(num_hit_tokens + chunk, num_tokens)
 
 
-def _words_behind(need: int | None, reason: QueueTest | None, failed: rules.Verdict | None) -> tuple[Span, ...]:
-    if need is None:
+def _words_behind(judgement: Judgement | None) -> tuple[Span, ...]:
+    if judgement is None:
         return say(dim("↳ not judged"))
-    words: list[Part] = ["↳ need ", figure(need)]
-    if reason is None:
-        words.append(Span(" fits", "strong"))
-    elif failed is not None and reason not in BLOCK_TESTS:
-        blocked = RequestBlocked(request_id="", reason=reason, need=failed.need, have=failed.have)
-        words = ["↳ ", *refused_words(blocked, is_victim=False)]
-    return say(*words)
+    failed = judgement.failed
+    if failed is not None and failed.reason not in BLOCK_TESTS:
+        blocked = RequestBlocked(request_id="", reason=failed.reason, need=failed.need, have=failed.have)
+        return say("↳ ", refused_words(blocked, is_victim=False))
+    need: list[Part] = ["↳ need ", figure(judgement.need_blocks)]
+    return say(*need, strong(" fits")) if failed is None else say(*need)
 
 
 def _judge(timeline: Timeline, moment: Moment) -> _Judge:
