@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -178,6 +179,9 @@ def test_a_killed_engine_is_seen_as_failed_and_leaves_a_readable_recording(conne
     spawned, watched = connect()
     watched.ask(request(3000))
     watched.wait_for("running", step=20)
+    deadline = time.monotonic() + TIMEOUT_S
+    while query(folder / "r.db", "select count(*) from steps") == [(0,)]:  # the recorder is some 20 ms behind
+        assert time.monotonic() < deadline
     spawned.process.kill()
     status = watched.wait_for("failed")
     assert (status.detail, status.recording) == ("the engine process has ended", str(folder / "r.db"))
