@@ -169,7 +169,7 @@ def _check_rows(timeline: Timeline, books: Books, last: int) -> Iterator[Violati
             ("prompt tokens", row.num_prompt_tokens, len(request.prompt_token_ids)),
             ("output tokens", row.num_output_tokens, request.num_output_tokens),
             ("preemptions", row.num_preemptions, request.num_preemptions),
-            ("hit tokens", row.num_hit_tokens, request.num_first_hit_tokens),
+            ("hit tokens", row.num_hit_tokens, request.num_hit_tokens),
             ("first admitted step", row.first_admitted_step, request.first_admitted_step),
             ("first token step", row.first_token_step, request.first_token_step),
             ("finished step", row.finished_step, request.finished_step),

@@ -50,7 +50,8 @@ class RequestBooks:
     first_token_step: int | None = None
     finished_step: int | None = None
     finish_reason: str | None = None
-    num_first_hit_tokens: int = 0
+    num_hit_tokens: int = 0
+    """Over all its admissions."""
 
     @property
     def num_output_tokens(self) -> int:
@@ -136,9 +137,9 @@ class Books:
             case ev.RequestAdmitted() | ev.RequestResumed():
                 step.admitted_ids.append(event.request_id)
                 request = self.requests[event.request_id]
+                request.num_hit_tokens += event.num_hit_tokens
                 if isinstance(event, ev.RequestAdmitted):
                     request.first_admitted_step = self.step_number
-                    request.num_first_hit_tokens = event.num_hit_tokens
             case ev.RequestPreempted():
                 step.preempted_ids.append(event.request_id)
                 self.requests[event.request_id].num_preemptions += 1

@@ -82,6 +82,8 @@ class Request:
     spec_token_ids: list[int] = field(default_factory=list)
     """Drafts to be verified in its next step."""
     num_preemptions: int = 0
+    num_hit_tokens: int = 0
+    """Over all its admissions."""
     is_prefill_chunk: bool = False
     """Its last schedule did not reach the end of its tokens."""
     stop_reason: str | None = None

@@ -245,6 +245,7 @@ class Scheduler:
         was_preempted = request.status is RequestStatus.PREEMPTED
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = num_hit_tokens
+        request.num_hit_tokens += num_hit_tokens
         plan.add(request, tokens.num_new_tokens)
         if tokens.num_placeholder_drafts:
             plan.drafts[request.request_id] = [PLACEHOLDER_DRAFT] * tokens.num_placeholder_drafts

@@ -21,6 +21,9 @@ class Outcome:
     num_steps: int
     stuck: Stuck | None
     hit_max_steps: bool
+    num_scheduled_tokens: int
+    num_empty_steps: int
+    """Steps that scheduled nothing."""
     requests: Sequence[Request]
     """All that arrived, in the scenario's order; `status` says what became of each."""
 
@@ -45,6 +48,8 @@ class ScriptedRun:
         self.scheduler = new_scheduler(scenario.config, is_recording=sink.is_recording)
         self.stuck: Stuck | None = None
         self.next_step = 0
+        self.num_scheduled_tokens = 0
+        self.num_empty_steps = 0
         self._sink = sink
         self._runner = ScriptedRunner(scenario.config.num_spec_tokens)
         self._watch = ProgressWatch(self.scheduler)
@@ -74,6 +79,8 @@ class ScriptedRun:
             num_steps=self.next_step,
             stuck=self.stuck,
             hit_max_steps=not self.is_done,
+            num_scheduled_tokens=self.num_scheduled_tokens,
+            num_empty_steps=self.num_empty_steps,
             requests=list(self._arrived.values()),
         )
 
@@ -92,6 +99,8 @@ class ScriptedRun:
         result = scheduler.update_from_output(output, model_output)
         scheduler.update_draft_token_ids(model_output.draft_token_ids)
         self.next_step += 1
+        self.num_scheduled_tokens += output.total_num_scheduled_tokens
+        self.num_empty_steps += not output.requests
         if self._sink.is_recording:
             self._write_step(step, scheduler.take_events())
         if agenda.arrivals or agenda.cancels or agenda.cancels_mid:
