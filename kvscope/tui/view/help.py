@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from kvscope.analysis.text import cell_width
 from kvscope.tui.view.glyphs import Glyphs
-from kvscope.tui.view.lines import Line, Span, pad
+from kvscope.tui.view.lines import Line, Span, line_width, pad
 
+NAME_COLUMNS = 10
 GROUPS = ("time", "events", "engine", "move", "look", "leave")
 
 
@@ -21,8 +22,8 @@ class KeyHelp:
     what: str
 
 
-def legend(glyphs: Glyphs) -> list[Line]:
-    """Returns the meaning of every glyph."""
+def legend(glyphs: Glyphs, width: int) -> list[Line]:
+    """Returns the meaning of every glyph, in lines of `width` cells."""
     rows: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
         (
             "blocks",
@@ -76,9 +77,13 @@ def legend(glyphs: Glyphs) -> list[Line]:
     )
     lines: list[Line] = []
     for name, entries in rows:
-        line: list[Span] = [Span(pad(name, 10), "bold")]
+        line: list[Span] = [Span(pad(name, NAME_COLUMNS), "bold")]
         for glyph, role, meaning in entries:
-            line += [Span(glyph, role), Span(f" {meaning}   ", "dim")]
+            entry = (Span(glyph, role), Span(f" {meaning}   ", "dim"))
+            if line_width([*line, *entry]) - 3 > width:
+                lines.append(tuple(line))
+                line = [Span(" " * NAME_COLUMNS)]
+            line += entry
         lines.append(tuple(line))
     return lines
 
@@ -95,7 +100,7 @@ def help_lines(glyphs: Glyphs, keys: Sequence[KeyHelp], width: int) -> list[Line
     column = max((sum(cell_width(span.text) for span in cell) for cell in cells), default=0) + 3
     num_columns = max(min(width // column, 2), 1)
     height = -(-len(cells) // num_columns)
-    lines = [*legend(glyphs), ()]
+    lines = [*legend(glyphs, width), ()]
     for row in range(height):
         line: list[Span] = []
         for cell in cells[row::height]:

@@ -201,12 +201,14 @@ def _legend(entries: Sequence[tuple[Span, str, int]], width: int, *, shows_zero:
                 Span(f"{number:,}", "bold" if number else "dim"),
                 Span(gap),
             ]
+        if not spans:
+            spans = [Span("no block changed", "dim"), Span(" ")]
         if end:
             spans += [Span("  "), *end]
-        elif spans:
+        else:
             spans.pop()
         if line_width(spans) <= width:
-            return tuple(spans) if spans else (Span("nothing changed", "dim"),)
+            return tuple(spans)
     return cut_line(tuple(spans), width)
 
 

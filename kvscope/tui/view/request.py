@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from kvscope.analysis.pool_view import BlockChange
 from kvscope.analysis.request_view import BlockRow, RequestFacts
+from kvscope.analysis.spans import Span as WordSpan
+from kvscope.analysis.spans import wrap
 from kvscope.analysis.text import cell_width
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import (
@@ -191,3 +193,15 @@ def absent_lines(facts: RequestFacts, step: int) -> list[Line]:
             )
         ]
     return []
+
+
+def text_lines(text: str, width: int, height: int, *, is_end_shown: bool) -> list[Line]:
+    """Returns a text wrapped into at most `height` lines: its end, behind an ellipsis, or its beginning before one."""
+    rows = [row for row in wrap((WordSpan(text),), width) if row]
+    lines: list[Line] = [(Span("".join(span.text for span in row)),) for row in rows]
+    if len(lines) <= height or height <= 0:
+        return lines[: max(height, 0)]
+    if is_end_shown:
+        shown = lines[-height:]
+        return [(Span(("…" + shown[0][0].text)[:width], "text"),), *shown[1:]]
+    return [*lines[: height - 1], (Span(fit(lines[height - 1][0].text, width - 1) + "…"),)]

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from kvscope.analysis.request_view import BlockRow, RequestFacts, block_table, request_facts
 from kvscope.analysis.text import visible
+from kvscope.analysis.token_view import request_text
 from kvscope.replay.timeline import Moment, Timeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.life import life_glyphs
-from kvscope.tui.view.lines import EMPTY, Line, Span, fit, merge
+from kvscope.tui.view.lines import EMPTY, Line, Span, fit, merge, rule
 from kvscope.tui.view.request import (
     TableSlot,
     absent_lines,
@@ -18,11 +19,18 @@ from kvscope.tui.view.request import (
     table_lines,
     table_slots,
     table_title,
+    text_lines,
 )
 from kvscope.tui.widgets.panel import Panel
 
 NUM_LINES_BEFORE_TABLE = 6
 """Title, three lines of figures, life, the table's title."""
+
+NUM_OUTPUT_LINES = 4
+"""The end of what it has generated so far, with a title."""
+
+MAX_TOKENS_A_LINE = 40
+"""Tokens read for a line of output: more than a line of text ever holds."""
 
 
 class RequestPanel(Panel):
@@ -43,11 +51,42 @@ class RequestPanel(Panel):
         name = fit(visible(facts.request_id), max(width // 2, 8))
         title = self.title(name, (Span(facts.phase, "dim"),), width)
         if model.selected_id not in model.moment.state.requests:
-            return [title, *absent_lines(facts, model.step)]
+            lines = [title, *absent_lines(facts, model.step)]
+            if facts.finished_step is None:
+                return lines
+            return [*lines, EMPTY, *self._output(facts, width, height - len(lines) - 1, is_end_shown=False)]
         lines = [title, *head_lines(facts, width, model.glyphs), self._life(facts, width)]
         if not facts.num_blocks:
-            return [*lines, (Span("no blocks", "dim"),)]
-        return [*lines, *self._table(model.timeline, model.moment, facts, width, height - NUM_LINES_BEFORE_TABLE)]
+            lines += [(Span("no blocks", "dim"),), EMPTY]
+            return [*lines, *self._text(facts, width, height - len(lines))]
+        text = self._output(facts, width, NUM_OUTPUT_LINES, is_end_shown=True)
+        room = height - NUM_LINES_BEFORE_TABLE - (NUM_OUTPUT_LINES if text else 0)
+        table = self._table(model.timeline, model.moment, facts, width, room)
+        blank = [EMPTY] * (room + 1 - len(table))
+        return [*lines, *table, *blank, *text]
+
+    def _text(self, facts: RequestFacts, width: int, height: int) -> list[Line]:
+        """What it has generated where it has, else its prompt."""
+        output = self._output(facts, width, height, is_end_shown=False)
+        if output or not facts.prompt:
+            return output
+        prompt = text_lines(facts.prompt, width, height - 1, is_end_shown=False)
+        return [rule(width, (Span("prompt", "dim"),), bar="─"), *prompt]
+
+    def _output(self, facts: RequestFacts, width: int, height: int, *, is_end_shown: bool) -> list[Line]:
+        """What it has generated up to the step, under a title; nothing where it has not begun."""
+        timeline = self.model.timeline
+        if timeline is None or not facts.num_output_tokens or height < 2:
+            return []
+        start = facts.num_prompt_tokens
+        stop = start + facts.num_output_tokens
+        if is_end_shown:
+            start = max(start, stop - height * MAX_TOKENS_A_LINE)
+        else:
+            stop = min(stop, start + height * MAX_TOKENS_A_LINE)
+        text = request_text(timeline, facts.request_id, self.model.step, start, stop)
+        lines = text_lines(text, width, height - 1, is_end_shown=is_end_shown)
+        return [rule(width, (Span("output", "dim"),), bar="─"), *lines]
 
     def _table(self, timeline: Timeline, moment: Moment, facts: RequestFacts, width: int, height: int) -> list[Line]:
         model = self.model

@@ -59,7 +59,7 @@ class StepPanel(Panel):
             return lines
         if status.phase != "loading":
             return [(Span("   The engine is ready. ", "text"), Span("Type a prompt below.", "dim"))]
-        lines = [(Span("   Loading ", "bold"), Span(detail or "the model"))]
+        lines = [(Span("   Loading: ", "bold"), Span(detail or "the model"))]
         if status.progress is not None:
             room = min(width - 6, 60)
             filled = round(min(max(status.progress, 0.0), 1.0) * room)
