@@ -27,6 +27,7 @@ DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
+    "float64": torch.float64,
 }
 
 Progress = Callable[[str, float | None], None]
@@ -142,7 +143,7 @@ def choose_dtype(asked: str, published: str, device: str) -> torch.dtype:
     if asked != "auto":
         return DTYPES[asked]
     dtype = DTYPES.get(published, torch.float32)
-    if dtype == torch.float32 or device != "cpu":
+    if dtype in (torch.float32, torch.float64) or device != "cpu":
         return dtype
     return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
 

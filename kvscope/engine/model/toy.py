@@ -3,7 +3,11 @@
 It goes through the same decoder as the real models. Its weights are random, scaled so that what it says hangs on the
 whole context: attention scores are sharp and what attention adds is large, so that one wrong block in the KV cache
 changes its words. Only small letters, space and end-of-text have rows in the output matrix: every other token's logit
-is 0, so that it speaks in letters, and few candidates leave the best one far ahead of the second.
+is 0, so that it speaks in letters, and the best of few candidates is far ahead of the second.
+
+Any model with continuous weights comes close to a tie now and then: over 30,000 random contexts the smallest gap seen
+here was 1e-5. So the toy computes in float64 by default, where another order of summation moves its logits by some
+1e-14: no scheduling can flip its greedy tokens. (float32 moves them by 3e-5 at most.)
 """
 
 from __future__ import annotations
@@ -17,7 +21,9 @@ from kvscope.engine.model.config import ModelConfig, RopeConfig
 from kvscope.engine.model.tokenizer import Tokenizer, byte_tokenizer
 
 TOY_NAME = "toy"
-_SEED = 20
+_SEED = 3
+_END_OF_TEXT_SCALE = 0.7
+"""Makes the end of a text rarer than a letter, so that answers are some ten words long."""
 
 
 def toy_tokenizer() -> Tokenizer:
@@ -39,7 +45,7 @@ def toy_config() -> ModelConfig:
         rms_norm_eps=1e-5,
         max_position_embeddings=4096,
         rope=RopeConfig(theta=10_000.0, parameters={}),
-        dtype="float32",
+        dtype="float64",
     )
 
 
@@ -87,5 +93,6 @@ class ToyWeights:
 def _speaking_rows(head: torch.Tensor) -> torch.Tensor:
     """Zeroes the rows of all tokens but small letters, space and end-of-text."""
     spoken = torch.zeros(len(head), 1)
-    spoken[[ord(" "), *range(ord("a"), ord("z") + 1), *byte_tokenizer().eos_token_ids]] = 1
+    spoken[[ord(" "), *range(ord("a"), ord("z") + 1)]] = 1
+    spoken[list(byte_tokenizer().eos_token_ids)] = _END_OF_TEXT_SCALE
     return head * spoken
