@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import subprocess
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -79,9 +80,13 @@ def _say_how_it_ended(status: EngineStatus, spawned: SpawnedEngine, recording: s
         log = f"; its log is {spawned.log_path}" if spawned.log_path.exists() else ""
         kept = f"; what it recorded is in {recording}" if status.recording else ""
         raise EngineError(f"the engine failed: {status.detail}{kept}{log}")
+    from kvscope.replay.recording_file import tidy
+
     try:
         spawned.process.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         num_left = status.num_running + status.num_waiting + status.num_submitted
         print(f"the engine finishes {num_left} requests and ends (kvscope attach shows it)", file=sys.stderr)
+    else:
+        tidy(Path(recording))  # the screen may have held it open while the engine closed it
     print(f"recorded in {recording}", file=sys.stderr)
