@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from kvscope import events as ev
 from kvscope.analysis.history import request_history
+from kvscope.analysis.memory import remembered
 from kvscope.analysis.queue_sentences import hit_owners, preempted
 from kvscope.analysis.spans import Part, Sentence, count, dim, figure, say, strong
 from kvscope.analysis.spans import step as step_span
 from kvscope.analysis.text import visible
 from kvscope.analysis.verdicts import refused_words
 from kvscope.replay.timeline import Moment, Timeline
+
+_MAX_CAUSES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ def happenings(timeline: Timeline, moment: Moment, request_id: str) -> list[Happ
     if history is None:
         return []
     row = timeline.request(request_id)
-    told = _Teller(moment, request_id, row.first_token_step if row is not None else None)
+    told = _Teller(timeline, moment, request_id, row.first_token_step if row is not None else None)
     for at, event in history.until(moment.step):
         told.hear(at, event)
     return told.finish()
@@ -48,15 +51,16 @@ def happenings(timeline: Timeline, moment: Moment, request_id: str) -> list[Happ
 class _Teller:
     """Hears the events of one request in order and tells what is worth telling."""
 
-    def __init__(self, moment: Moment, request_id: str, first_token_step: int | None) -> None:
+    def __init__(self, timeline: Timeline, moment: Moment, request_id: str, first_token_step: int | None) -> None:
+        self._timeline = timeline
         self._moment = moment
         self._request_id = request_id
         self._first_token_step = first_token_step
         self._told: list[Happening] = []
         self._refusals: _Refusals | None = None
         self._waiting_since = 0
+        self._preempted_at: int | None = None
         self._hit: ev.PrefixCacheHit | None = None
-        self._failed: ev.AllocationFailed | None = None
 
     def finish(self) -> list[Happening]:
         self._tell_refusals()
@@ -67,9 +71,7 @@ class _Teller:
         if isinstance(event, ev.RequestBlocked):
             self._refused(at, event)
             return
-        if isinstance(event, ev.AllocationFailed):
-            self._failed = event
-        elif isinstance(event, ev.PrefixCacheHit):
+        if isinstance(event, ev.PrefixCacheHit):
             self._hit = event
         for sentence in self._sentences(at, event):
             self._tell_refusals()
@@ -87,10 +89,8 @@ class _Teller:
                 self._hit = None
             case ev.RequestPreempted():
                 if event.request_id == self._request_id:
-                    self._waiting_since = at
-                is_cause = self._failed is not None and self._failed.request_id == event.beneficiary_id
-                yield preempted(event, self._failed if is_cause else None, self._moment.state)
-                self._failed = None
+                    self._waiting_since = self._preempted_at = at
+                yield preempted(event, _cause(self._timeline, at, event), self._moment.state)
             case ev.RequestFinished():
                 stop = f": {visible(event.stop)}" if event.stop else ""
                 words = f"finished ({event.reason}{stop}) with {count(event.num_output_tokens, 'token')}"
@@ -130,6 +130,8 @@ class _Teller:
         return words
 
     def _refused(self, at: int, event: ev.RequestBlocked) -> None:
+        if event.reason == "preempted" and at == self._preempted_at:
+            return  # said by the preemption
         known = self._refusals
         if known is not None and known.last.reason == event.reason:
             known.last_step, known.last = at, event
@@ -154,3 +156,22 @@ class _Teller:
         if first is not None and first < before and first <= self._moment.step:
             self._first_token_step = None
             self._told.append(Happening(first, Sentence("━", "note", say("first token"))))
+
+
+def _cause(timeline: Timeline, step: int, preemption: ev.RequestPreempted) -> ev.AllocationFailed | None:
+    """Returns the failed allocation that a preemption answered: an event of the beneficiary, just before it."""
+    known = remembered(timeline).kept("causes")
+    key = (step, preemption.request_id)
+    if key not in known:
+        cause: ev.AllocationFailed | None = None
+        for _, events in timeline.events(step, step):
+            for event in events:
+                if isinstance(event, ev.AllocationFailed) and event.request_id == preemption.beneficiary_id:
+                    cause = event
+                elif event == preemption:
+                    break
+        if len(known) >= _MAX_CAUSES:
+            known.clear()
+        known[key] = cause
+    found = known[key]
+    return found if isinstance(found, ev.AllocationFailed) else None

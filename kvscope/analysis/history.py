@@ -16,6 +16,7 @@ from kvscope.replay.timeline import RequestRow, Timeline
 
 _MAX_REQUESTS = 16
 """Histories kept at once: the selected request and those looked at lately."""
+_MAX_SAMPLES = 10_000
 
 
 @dataclass(slots=True)
@@ -114,6 +115,8 @@ def _first_sample(timeline: Timeline, row: RequestRow, first_step: int, last_ste
     for step, events in timeline.events(first_step, last_step):
         for event in events:
             if isinstance(event, ev.TokensSampled) and row.request_id in event.request_ids:
+                if len(samples) >= _MAX_SAMPLES:
+                    samples.clear()
                 samples[row.request_id, first_step] = step
                 return step
     return None

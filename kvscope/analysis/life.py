@@ -13,6 +13,8 @@ from kvscope.replay.timeline import Moment, Timeline
 MAX_EXACT_STEPS = 1000
 """Ranges up to so many steps are read step by step, so that steps without a token show; longer ones by turns alone."""
 
+_MAX_CLOCKS = 10_000
+
 _STATES: dict[TurningKind, LifeState] = {
     "arrived": "waiting",
     "admitted": "prefill",
@@ -56,8 +58,8 @@ def time_shares(timeline: Timeline, moment: Moment, request_id: str) -> list[Tim
         if run.state == "finished" and not _was_scheduled(timeline, request_id, run.first_step):
             continue
         num_steps[share] += run.last_step - run.first_step + 1
-        known, duration = durations[share], _duration_ns(timeline, request_id, run, run is runs[0])
-        durations[share] = None if known is None or duration is None else known + duration
+        durations[share] = _sum(durations[share], _duration_ns(timeline, run))
+    durations["waiting"] = _sum(durations["waiting"], _before_first_step_ns(timeline, request_id, found[0].step))
     num_tokens = {"waiting": 0, **_computed_tokens(timeline, moment, request_id, found)}
     states: tuple[Literal["waiting", "prefill", "decode"], ...] = ("waiting", "prefill", "decode")
     return [
@@ -124,23 +126,28 @@ def _was_scheduled(timeline: Timeline, request_id: str, step: int) -> bool:
     )
 
 
-def _duration_ns(timeline: Timeline, request_id: str, run: LifeRun, is_first: bool) -> int | None:
+def _sum(known: int | None, more: int | None) -> int | None:
+    return None if known is None or more is None else known + more
+
+
+def _duration_ns(timeline: Timeline, run: LifeRun) -> int | None:
     """Returns the time from the run's first step to the step behind its last one; None without a clock."""
     start, _ = _clock(timeline, run.first_step)
     if run.last_step < timeline.last_step:
         end, _ = _clock(timeline, run.last_step + 1)
     else:
         end = _clock(timeline, run.last_step)[1]
-    if is_first:
-        start = _arrival_ns(timeline, request_id) or start
     return end - start if start is not None and end else None
 
 
-def _arrival_ns(timeline: Timeline, request_id: str) -> int | None:
-    history = request_history(timeline, request_id, -1)
-    if history is None:
+def _before_first_step_ns(timeline: Timeline, request_id: str, first_step: int) -> int | None:
+    """Returns how long the request waited between its submission and the step with which it entered the queue."""
+    history = request_history(timeline, request_id, first_step)
+    start, _ = _clock(timeline, first_step)
+    if history is None or not start:
         return None
-    return next((event.arrival_ns for _, event in history.events if isinstance(event, ev.RequestArrived)), None)
+    arrival = next((event.arrival_ns for _, event in history.events if isinstance(event, ev.RequestArrived)), 0)
+    return start - arrival if arrival else 0
 
 
 def _clock(timeline: Timeline, step: int) -> tuple[int | None, int | None]:
@@ -156,6 +163,8 @@ def _clock(timeline: Timeline, step: int) -> tuple[int | None, int | None]:
                     start = end = event.time_ns
                 elif isinstance(event, ev.StepFinished) and start is not None:
                     end = start + event.schedule_ns + event.forward_ns + event.sample_ns + event.update_ns
+        if len(known) >= _MAX_CLOCKS:
+            known.clear()
         found = known[step] = (start, end)
     return found
 

@@ -11,22 +11,12 @@ from kvscope import events as ev
 from kvscope.analysis.sentences import sentences, step_title
 from kvscope.analysis.spans import Entity, plain
 from tests.analysis.reading import read, read_steps, said
-from tests.builders import CheckedRun, scenario
-
-
-def _preempting() -> CheckedRun:
-    """a (8 tokens) and b (5) fill the four blocks; a's ninth token costs b its two."""
-    return (
-        scenario(blocks=5, budget=16)
-        .request("a", "abcdefgh", reply="xyz")
-        .request("b", "ijklm", reply="uvw")
-        .request("c", "no", at=1)
-        .run()
-    )
+from tests.analysis.runs import preempting
+from tests.builders import scenario
 
 
 def test_a_first_step_says_who_came_and_who_was_admitted_and_how_the_engine_is_set() -> None:
-    assert said(_preempting(), 0) == [
+    assert said(preempting(), 0) == [
         "→ a admitted at once: no hit (no block of it is cached), 8 scheduled",
         "→ b admitted at once: no hit (no block of it is cached), 5 scheduled",
         "+ 4 blocks taken from the head of the free queue: a 1 2 · b 3 4",
@@ -38,7 +28,7 @@ def test_a_first_step_says_who_came_and_who_was_admitted_and_how_the_engine_is_s
 
 
 def test_a_preemption_names_the_victim_the_beneficiary_and_what_it_costs() -> None:
-    assert said(_preempting(), 1) == [
+    assert said(preempting(), 1) == [
         "▲ b preempted for a, which needed 1 block with 0 free: 2 of 2 blocks freed, 5 tokens to compute again",
         "✗ Nobody admitted: a preempting step admits no one; 2 wait, 1 would fit",
         "+ 1 block taken from the head of the free queue: a 4, just freed by the preemption",
@@ -48,7 +38,7 @@ def test_a_preemption_names_the_victim_the_beneficiary_and_what_it_costs() -> No
 
 
 def test_the_entities_of_a_sentence_are_the_places_that_it_leads_to() -> None:
-    timeline = read(_preempting())
+    timeline = read(preempting())
     preempted, _, taken, *_ = sentences(timeline, timeline.at(1))
     assert preempted.entities == [Entity("request", "b"), Entity("request", "a")]
     assert taken.entities == [Entity("request", "a"), Entity("block", 4)]
@@ -56,7 +46,7 @@ def test_the_entities_of_a_sentence_are_the_places_that_it_leads_to() -> None:
 
 def test_a_refusal_says_what_a_hit_in_the_free_queue_costs_and_who_behind_would_fit() -> None:
     """b has 6 tokens, 2 blocks, of which one is a hit that lies in the free queue; block 3 is the only free one."""
-    assert said(_preempting(), 2) == [
+    assert said(preempting(), 2) == [
         "✗ b not admitted: needs 2 blocks (all its tokens), 1 is free; "
         "1 block of its hit lies in the free queue and costs as much as a new one; 1 behind it, c would fit",
         "✓ a finished (length), 3 tokens: 3 blocks given back; 2 still hittable",
@@ -65,7 +55,7 @@ def test_a_refusal_says_what_a_hit_in_the_free_queue_costs_and_who_behind_would_
 
 
 def test_a_resumption_says_how_much_of_what_was_lost_is_hit_and_whose_block_went_for_whom() -> None:
-    assert said(_preempting(), 3) == [
+    assert said(preempting(), 3) == [
         "● b resumed after 2 steps: 4 of its 5 lost tokens hit in 1 block of its own (1 from the free queue), "
         "2 scheduled",
         "→ c admitted after 2 steps: no hit (2 tokens, less than a block of 4), 2 scheduled",
@@ -76,7 +66,7 @@ def test_a_resumption_says_how_much_of_what_was_lost_is_hit_and_whose_block_went
 
 
 def test_the_title_splits_the_budget() -> None:
-    timeline = read(_preempting())
+    timeline = read(preempting())
     assert [plain(step_title(timeline, timeline.at(step))) for step in (0, 1, 3)] == [
         "13 of 16 tokens = 13 prefill of 2 requests + 3 left",
         "1 of 16 tokens = 1×1 decode + 15 left",
