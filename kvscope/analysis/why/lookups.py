@@ -1,0 +1,181 @@
+"""What the prefix cache held when a request was looked up in it, followed from the first step on.
+
+One pass over the recording: who published which block of whose tokens, what was lost and for whom, and how many leading
+tokens every other request shares with the one that is asked about. Content is compared by tokens, not by hashes, so it
+holds for recordings whose hashes are unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kvscope import events as ev
+from kvscope.replay.timeline import Timeline
+
+_KINDS: tuple[type[ev.Event], ...] = (
+    ev.RequestArrived,
+    ev.TokensSampled,
+    ev.RequestFinished,
+    ev.RequestAborted,
+    ev.PrefixLookedUp,
+    ev.BlockCached,
+    ev.BlockEvicted,
+    ev.BlockUncached,
+)
+
+
+@dataclass(slots=True)
+class Publication:
+    """A block of some request's tokens in the prefix cache, from its publication until it is lost."""
+
+    origin_id: str
+    index: int
+    block_id: int
+    published_step: int
+    lost_step: int | None = None
+    lost_for: str | None = None
+    """Who took the block; None where it was taken back."""
+    lost_how: Literal["evicted", "taken_back"] | None = None
+
+
+@dataclass(slots=True)
+class Relative:
+    """Another request (or the request itself), as far as its tokens are those of the request."""
+
+    request_id: str
+    arrival_step: int
+    cache_salt: str | None
+    num_shared: int
+    """Leading tokens that are equal, of those that it has so far."""
+    num_known: int
+    """Tokens that it has so far."""
+    has_ended: bool = False
+
+    @property
+    def is_prefix(self) -> bool:
+        """Every token that it has is shared: what it samples next may be shared too."""
+        return self.num_shared == self.num_known
+
+
+@dataclass(slots=True)
+class CacheHistory:
+    """Follows the cache event by event."""
+
+    request_id: str
+    token_ids: Sequence[int]
+    """The request's tokens as far as they ever come."""
+    relatives: dict[str, Relative] = field(default_factory=dict)
+    """By arrival, the request itself included."""
+    publications: dict[tuple[str, int], list[Publication]] = field(default_factory=dict)
+    """By whose tokens and index; the latest last."""
+    current: dict[int, Publication] = field(default_factory=dict)
+    """By block, of those that are cached."""
+    duplicates: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """Blocks that the request published though another had their content: step, index, block, that other block."""
+
+    def follow(self, step: int, event: ev.Event) -> None:
+        """Enters one event."""
+        match event:
+            case ev.RequestArrived():
+                self._arrive(step, event)
+            case ev.TokensSampled():
+                self._sample(event)
+            case ev.RequestFinished() | ev.RequestAborted():
+                self.relatives[event.request_id].has_ended = True
+            case ev.BlockCached():
+                self._publish(step, event)
+            case ev.BlockEvicted():
+                for block_id in event.block_ids:
+                    self._lose(step, block_id, event.request_id, "evicted")
+            case ev.BlockUncached():
+                for block_id in event.block_ids:
+                    self._lose(step, block_id, None, "taken_back")
+            case _:
+                pass
+
+    def _arrive(self, step: int, event: ev.RequestArrived) -> None:
+        prompt = event.prompt_token_ids
+        self.relatives[event.request_id] = Relative(
+            request_id=event.request_id,
+            arrival_step=step,
+            cache_salt=event.cache_salt,
+            num_shared=num_common(prompt, self.token_ids),
+            num_known=len(prompt),
+        )
+
+    def _sample(self, event: ev.TokensSampled) -> None:
+        start = 0
+        for index, request_id in enumerate(event.request_ids):
+            count = 1 if event.num_tokens is None else event.num_tokens[index]
+            relative = self.relatives[request_id]
+            if relative.is_prefix:
+                rest = self.token_ids[relative.num_shared : relative.num_shared + count]
+                relative.num_shared += num_common(event.token_ids[start : start + count], rest)
+            relative.num_known += count
+            start += count
+
+    def _publish(self, step: int, event: ev.BlockCached) -> None:
+        for index, block_id in enumerate(event.block_ids, event.first_index):
+            publication = Publication(event.request_id, index, block_id, step)
+            self.publications.setdefault((event.request_id, index), []).append(publication)
+            self.current[block_id] = publication
+        if event.request_id == self.request_id and event.duplicate_of:
+            for index, (block_id, first_id) in enumerate(
+                zip(event.block_ids, event.duplicate_of, strict=True), event.first_index
+            ):
+                if first_id:
+                    self.duplicates.append((step, index, block_id, first_id))
+
+    def _lose(self, step: int, block_id: int, taker_id: str | None, how: Literal["evicted", "taken_back"]) -> None:
+        publication = self.current.pop(block_id, None)
+        if publication is not None:
+            publication.lost_step, publication.lost_for, publication.lost_how = step, taker_id, how
+
+    def sharing(self, num_tokens: int) -> list[Relative]:
+        """Returns those that share at least so many leading tokens, by arrival, the request itself included."""
+        return [relative for relative in self.relatives.values() if relative.num_shared >= num_tokens]
+
+    def published(self, relatives: Sequence[Relative], index: int) -> Publication | None:
+        """Returns a cached block of this index that one of them published, the first published."""
+        found = [
+            publication
+            for relative in relatives
+            for publication in self.publications.get((relative.request_id, index), ())
+            if publication.lost_step is None
+        ]
+        return min(found, key=lambda publication: publication.published_step, default=None)
+
+    def last_lost(self, relatives: Sequence[Relative], index: int) -> Publication | None:
+        """Returns the block of this index that was lost last, of those that one of them had published."""
+        found = [
+            publication
+            for relative in relatives
+            for publication in self.publications.get((relative.request_id, index), ())
+            if publication.lost_step is not None
+        ]
+        return max(found, key=lambda publication: publication.lost_step or 0, default=None)
+
+
+def follow_lookups(
+    timeline: Timeline, history: CacheHistory, steps: Sequence[int], last_step: int
+) -> Iterator[tuple[int, ev.PrefixLookedUp]]:
+    """Yields the request's lookups in the given steps; at each the history is that of the moment of the lookup.
+
+    To be read to its end, up to `last_step`: what is published after the last lookup is followed too.
+    """
+    wanted = set(steps)
+    for step, events in timeline.select_events(_KINDS, timeline.first_step, last_step):
+        for event in events:
+            if isinstance(event, ev.PrefixLookedUp) and event.request_id == history.request_id and step in wanted:
+                yield step, event
+            history.follow(step, event)
+
+
+def num_common(left: Sequence[int], right: Sequence[int]) -> int:
+    """Returns how many leading tokens are equal."""
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return index
+    return min(len(left), len(right))

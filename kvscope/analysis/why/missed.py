@@ -1,0 +1,316 @@
+"""Where a request's hash chain left the cached one, at each of its admissions, and why.
+
+For each admission: what was hit, whose blocks these were, and the reason why not more: the recorded lookup against what
+the cache held at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kvscope import events as ev
+from kvscope.analysis.token_view import request_text, request_token_ids
+from kvscope.analysis.why.lookups import CacheHistory, Publication, Relative, follow_lookups
+from kvscope.engine.scheduling import rules
+from kvscope.replay.timeline import Timeline
+
+MissReason = Literal[
+    "caching_off",
+    "nothing_shared",
+    "shorter_than_a_block",
+    "all_shared_hit",
+    "rest_shorter_than_a_block",
+    "last_token_must_be_computed",
+    "other_salt",
+    "evicted",
+    "taken_back",
+    "not_computed_yet",
+    "never_computed",
+]
+"""Why the hit is not longer:
+
+- nothing_shared: no request before it, with its salt, begins as it does;
+- shorter_than_a_block: what it shares does not fill one block;
+- all_shared_hit: all that it shares was hit, and it fills whole blocks;
+- rest_shorter_than_a_block: all whole blocks of what it shares were hit; the text differs inside the next one;
+- last_token_must_be_computed: one token is always computed, so a last block that is full is computed anew;
+- other_salt: the next block is cached, but for requests with another cache salt;
+- evicted, taken_back: the next block had been cached and was lost;
+- not_computed_yet: another request with the same text is still computing it;
+- never_computed: another request had the same text, but ended before this block was full of computed tokens.
+"""
+
+MAX_MATCHES = 16
+_CONTEXT_TOKENS = 6
+"""Tokens of text shown around a first difference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Another request that begins with the same tokens."""
+
+    request_id: str
+    shared_tokens: int
+    same_salt: bool
+    cache_salt: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The first token that differs from the best match."""
+
+    other_id: str
+    token_position: int
+    block_index: int
+    position_in_block: int
+    token_id: int | None
+    """None where the request has no more tokens."""
+    other_token_id: int | None
+    """None where the other one had no more tokens."""
+    text: str
+    """The request's tokens from a few before the difference on."""
+    other_text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """The block at which the chain broke off: it had been cached."""
+
+    block_index: int
+    block_id: int
+    computed_by: str
+    published_step: int
+    lost_step: int
+    lost_for: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """One admission, or for a request that never was admitted its last lookup."""
+
+    step: int
+    kind: Literal["new", "resumed", "refused"]
+    num_tokens: int
+    hit_tokens: int
+    hit_blocks: tuple[int, ...]
+    publishers: tuple[str, ...]
+    """For each hit block the request that had computed it."""
+    own_hit_tokens: int
+    """In blocks that the request itself had computed, before it was preempted."""
+    others_hit_tokens: int
+    cap: int
+    """The most tokens that can be hit: whole blocks that leave a token to compute."""
+    shared_tokens: int
+    """With the best match of the same salt; its own tokens from before a preemption are not counted."""
+    best_match: str | None
+    matches: tuple[Match, ...]
+    """The longest first, of equals the earliest."""
+    reason: MissReason
+    chain_leaves_at_block: int | None
+    """Index of the first block that was not hit; None where no more could be."""
+    difference: Difference | None
+    lost: Lost | None
+    hit_zero_and_correct: bool
+    """Nothing was hit, and nothing could be: no block of it had ever been there for it to hit."""
+    hits_hold_its_tokens: bool
+    """The hit blocks were computed from exactly its tokens, under its salt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duplicate:
+    """A block that the request published though another block already had its content."""
+
+    step: int
+    block_index: int
+    block_id: int
+    duplicate_of: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissedAnswer:
+    """The prefix cache's part in a request's life."""
+
+    admissions: tuple[Admission, ...]
+    own_hit_tokens: int
+    others_hit_tokens: int
+    duplicates: tuple[Duplicate, ...]
+
+
+def missed_answer(
+    timeline: Timeline, request_id: str, last_step: int, admissions: Sequence[tuple[int, str]], refused_step: int | None
+) -> MissedAnswer:
+    """Returns the answer up to a step. `admissions` are its admissions as (step, "new" or "resumed"), in order.
+
+    `refused_step`: its last lookup, for a request that was never admitted.
+    """
+    kinds: dict[int, str] = dict(admissions)
+    if refused_step is not None and not kinds:
+        kinds[refused_step] = "refused"
+    history = CacheHistory(request_id, timeline.token_ids(request_id, last_step))
+    found: list[Admission] = []
+    for step, event in follow_lookups(timeline, history, list(kinds), last_step):
+        found.append(_admission(timeline, history, step, event, kinds[step]))
+    seen = {admission.step for admission in found}
+    found += [_without_lookup(history, step, kind) for step, kind in kinds.items() if step not in seen]
+    found.sort(key=lambda admission: admission.step)
+    admitted = [admission for admission in found if admission.kind != "refused"]
+    return MissedAnswer(
+        admissions=tuple(found),
+        own_hit_tokens=sum(admission.own_hit_tokens for admission in admitted),
+        others_hit_tokens=sum(admission.others_hit_tokens for admission in admitted),
+        duplicates=tuple(
+            Duplicate(step=step, block_index=index, block_id=block_id, duplicate_of=first_id)
+            for step, index, block_id, first_id in history.duplicates
+        ),
+    )
+
+
+def _admission(timeline: Timeline, history: CacheHistory, step: int, event: ev.PrefixLookedUp, kind: str) -> Admission:
+    config = timeline.config
+    assert config is not None
+    size = config.block_size
+    me = history.relatives[history.request_id]
+    num_tokens, num_hit = me.num_known, len(event.block_ids)
+    if not config.settings.get("enable_prefix_caching", True):
+        return _without_lookup(history, step, kind)
+    cap_blocks = rules.max_hit_blocks(num_tokens, size)
+    others = [relative for relative in history.relatives.values() if relative is not me]
+    matches = _matches(others, me, num_tokens)
+    best = next((match for match in matches if match.same_salt), None)
+    shared = best.shared_tokens if best is not None else 0
+    publications = [history.current.get(block_id) for block_id in event.block_ids]
+    own = sum(p is not None and p.origin_id == me.request_id for p in publications)
+    reason, lost = _reason(history, me, num_hit, cap_blocks, shared, size)
+    at_cap = num_hit >= cap_blocks
+    difference = None
+    if best is not None and shared < num_tokens and reason not in ("evicted", "taken_back", "other_salt"):
+        difference = _difference(timeline, history, step, best.request_id, shared, size)
+    return Admission(
+        step=step,
+        kind=kind,  # type: ignore[arg-type]
+        num_tokens=num_tokens,
+        hit_tokens=event.num_hit_tokens,
+        hit_blocks=event.block_ids,
+        publishers=tuple(p.origin_id if p is not None else "" for p in publications),
+        own_hit_tokens=own * size,
+        others_hit_tokens=event.num_hit_tokens - own * size,
+        cap=cap_blocks * size,
+        shared_tokens=shared,
+        best_match=best.request_id if best is not None else None,
+        matches=tuple(matches[:MAX_MATCHES]),
+        reason=reason,
+        chain_leaves_at_block=None if at_cap else num_hit,
+        difference=difference,
+        lost=lost,
+        hit_zero_and_correct=num_hit == 0
+        and reason in ("nothing_shared", "shorter_than_a_block", "last_token_must_be_computed"),
+        hits_hold_its_tokens=all(
+            p is not None and p.index == index and _holds(history, p, me, size) for index, p in enumerate(publications)
+        ),
+    )
+
+
+def _without_lookup(history: CacheHistory, step: int, kind: str) -> Admission:
+    """An admission without a lookup: caching is off."""
+    me = history.relatives[history.request_id]
+    return Admission(
+        step=step,
+        kind=kind,  # type: ignore[arg-type]
+        num_tokens=me.num_known,
+        hit_tokens=0,
+        hit_blocks=(),
+        publishers=(),
+        own_hit_tokens=0,
+        others_hit_tokens=0,
+        cap=0,
+        shared_tokens=0,
+        best_match=None,
+        matches=(),
+        reason="caching_off",
+        chain_leaves_at_block=0,
+        difference=None,
+        lost=None,
+        hit_zero_and_correct=True,
+        hits_hold_its_tokens=True,
+    )
+
+
+def _matches(others: Sequence[Relative], me: Relative, num_tokens: int) -> list[Match]:
+    found = [
+        Match(
+            request_id=relative.request_id,
+            shared_tokens=min(relative.num_shared, num_tokens),
+            same_salt=relative.cache_salt == me.cache_salt,
+            cache_salt=relative.cache_salt,
+        )
+        for relative in others
+        if relative.num_shared > 0
+    ]
+    return sorted(found, key=lambda match: -match.shared_tokens)  # a stable sort: of equals the earliest stays first
+
+
+def _holds(history: CacheHistory, publication: Publication, me: Relative, size: int) -> bool:
+    origin = history.relatives[publication.origin_id]
+    return origin.num_shared >= (publication.index + 1) * size and origin.cache_salt == me.cache_salt
+
+
+def _reason(
+    history: CacheHistory, me: Relative, num_hit: int, cap_blocks: int, shared: int, size: int
+) -> tuple[MissReason, Lost | None]:
+    """Returns why the block behind the hit was not hit."""
+    if num_hit < cap_blocks:
+        sharing = history.sharing((num_hit + 1) * size)
+        same_salt = [relative for relative in sharing if relative.cache_salt == me.cache_salt]
+        lost = history.last_lost(same_salt, num_hit)
+        if lost is not None and lost.lost_how is not None:
+            return lost.lost_how, _lost(lost)
+        if history.published([r for r in sharing if r.cache_salt != me.cache_salt], num_hit) is not None:
+            return "other_salt", None
+        computing = [relative for relative in same_salt if relative is not me]
+        if any(not relative.has_ended for relative in computing):
+            return "not_computed_yet", None
+        if computing:
+            return "never_computed", None
+    # A preempted request's own text is always shared with itself: nothing of it was published beyond the hit.
+    whole = shared // size * size
+    hit_tokens = num_hit * size
+    if shared == 0 and num_hit == 0:
+        return "nothing_shared", None
+    if shared < size and num_hit == 0:
+        return "shorter_than_a_block", None
+    if hit_tokens < whole:
+        return "last_token_must_be_computed", None
+    return ("all_shared_hit" if shared <= hit_tokens else "rest_shorter_than_a_block"), None
+
+
+def _lost(publication: Publication) -> Lost:
+    assert publication.lost_step is not None
+    return Lost(
+        block_index=publication.index,
+        block_id=publication.block_id,
+        computed_by=publication.origin_id,
+        published_step=publication.published_step,
+        lost_step=publication.lost_step,
+        lost_for=publication.lost_for,
+    )
+
+
+def _difference(
+    timeline: Timeline, history: CacheHistory, step: int, other_id: str, position: int, size: int
+) -> Difference:
+    start, stop = max(position - _CONTEXT_TOKENS, 0), position + _CONTEXT_TOKENS
+    num_known = history.relatives[other_id].num_known
+    other = request_token_ids(timeline, other_id, step, position, min(position + 1, num_known))
+    mine = history.token_ids[position : position + 1]
+    return Difference(
+        other_id=other_id,
+        token_position=position,
+        block_index=position // size,
+        position_in_block=position % size,
+        token_id=mine[0] if mine else None,
+        other_token_id=other[0] if other else None,
+        text=request_text(timeline, history.request_id, step, start, stop),
+        other_text=request_text(timeline, other_id, step, start, min(stop, num_known)),
+    )
