@@ -67,6 +67,7 @@ class StepBooks:
     budget_left: int | None = None
     scheduled: dict[str, int] = field(default_factory=dict)
     num_drafts: dict[str, int] = field(default_factory=dict)
+    sampled_ids: set[str] = field(default_factory=set)
     num_discarded: dict[str, int] = field(default_factory=dict)
     """Sampled tokens that came after a request's end: computed, but never its own."""
     preempted_ids: list[str] = field(default_factory=list)
@@ -199,6 +200,7 @@ class Books:
         for index, request_id in enumerate(event.request_ids):
             count = 1 if event.num_tokens is None else event.num_tokens[index]
             request = self.requests[request_id]
+            self.step.sampled_ids.add(request_id)
             request.token_ids.extend(event.token_ids[start : start + count])
             if count and request.first_token_step is None:
                 request.first_token_step = self.step_number
