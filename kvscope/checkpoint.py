@@ -1,10 +1,10 @@
 """An `EngineState` as compact opaque bytes, so that a seek need not fold from the first step.
 
 A checkpoint is written against a base: an earlier checkpoint, or the pool as it was at the start. The pool is one
-sequence of block ids (all block tables by arrival, then what stands in none, then the free queue), stored as runs copied from the base's sequence;
-figures of requests are differences to the base's. What follows from the rest is left out: reference counts (how many
-tables hold a block), whose a published block is (mostly: the table it stands in). Left out too: what belongs to the step
-alone, requests that have ended, block hashes.
+sequence of block ids (all block tables by arrival, then what is held outside of tables, then the free queue), stored as
+runs copied from the base's sequence; figures of requests are differences to the base's. What follows from the rest is
+left out: reference counts (how many tables hold a block), whose a published block is (mostly: the table's it stands in,
+or as in the base). Left out too: what belongs to one step alone, requests that have ended, block hashes.
 
 Requests are stored as numbers; who reads them back gives the names. Decoding trusts nothing: types and ranges are
 checked, sizes are bounded, and damage raises `RecordingError`.
@@ -16,7 +16,7 @@ import struct
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat
 from operator import add, sub
 from typing import Any, get_args
@@ -68,6 +68,8 @@ class CheckpointBase:
     """All block tables by arrival, referenced blocks that stand in no table, then the free queue."""
     cached_from: dict[int, Owner]
     requests: dict[str, _Known]
+    place_of: dict[int, int] = field(default_factory=dict)
+    """Each block's (last) place in `blocks`; only an encoder fills it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +109,39 @@ class _Checkpoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     """Block and count, of blocks that are referenced beyond the tables that hold them."""
     num_orphans: int
     """How many of these stand in no table, between the tables and the free queue."""
-    uncached: list[int]
-    """Blocks that look published by the rules of `_expected_owners` and are not."""
+    unpublished_starts: bytes
+    unpublished_lengths: list[int]
+    """Runs of the base's blocks: published then, evicted since (and published again, perhaps)."""
+    not_published: list[int]
+    """Blocks among the published ones of a table that are not."""
     owners: list[tuple[int, list[int], list[int]]]
-    """Published otherwise: request number, indexes, and places in the blocks; both as differences."""
+    """Published, neither as in the base nor by the table: request number, indexes, places in the blocks (differences)."""
     duplicate_groups: list[list[int]]
 
 
 def encode_checkpoint(
-    state: EngineState, number_of: Callable[[str], int], base: CheckpointBase | None = None
-) -> tuple[bytes, CheckpointBase]:
-    """Returns the state after its last step as bytes, and what a later checkpoint needs to refer to it."""
-    base = _start(len(state.ref_cnts)) if base is None else base
-    ended = set(state.ended_ids)
-    requests = [request for request_id, request in state.requests.items() if request_id not in ended]
-    in_tables = list(chain.from_iterable(request.block_ids for request in requests))
-    extra, orphans = _extra_references(state.ref_cnts, in_tables)
-    blocks = in_tables + orphans + list(state.free_queue)
-    known = {r.request_id: _Known(_figures_of(r), r.arrival_time, r.cache_salt) for r in requests}
+    state: EngineState,
+    number_of: Callable[[str], int],
+    base: CheckpointBase | None = None,
+    changed_blocks: Collection[int] | None = None,
+) -> bytes:
+    """Returns the state after its last step as bytes. A later checkpoint may refer to it by `base_of(state)`.
+
+    `changed_blocks`: all that were published, evicted or un-published since the base (more do no harm); None is unknown.
+    """
+    if base is None:
+        base, changed_blocks = _start(len(state.ref_cnts)), state.cached_from
+    elif changed_blocks is None:
+        changed_blocks = state.cached_from.keys() | base.cached_from.keys()
+    if not base.place_of:
+        base.place_of.update(zip(base.blocks, range(len(base.blocks)), strict=True))
+    requests = _live_requests(state)
+    blocks, extra, num_orphans = _blocks_of(state, requests)
+    known = _known_of(requests)
     place = {request_id: index for index, request_id in enumerate(known)}
-    starts, lengths = _runs(base.blocks, blocks)
-    uncached, owners = _unexpected_owners(state.cached_from, _expected_owners(base, requests), blocks, number_of)
+    starts, lengths = _runs(base, blocks)
+    unpublished = sorted(base.place_of[block_id] for block_id in changed_blocks if block_id in base.cached_from)
+    unpublished_starts, unpublished_lengths = _runs(base, [base.blocks[place] for place in unpublished])
     packed = _Checkpoint(
         step=state.step,
         token_budget=state.token_budget,
@@ -144,12 +158,20 @@ def encode_checkpoint(
         run_starts=_planes(starts),
         run_lengths=lengths,
         extra_references=extra,
-        num_orphans=len(orphans),
-        uncached=uncached,
-        owners=owners,
+        num_orphans=num_orphans,
+        unpublished_starts=_planes(unpublished_starts),
+        unpublished_lengths=unpublished_lengths,
+        not_published=_not_published(state, requests),
+        owners=_owners(state, changed_blocks, blocks, number_of),
         duplicate_groups=[list(g) for g in {id(g): g for g in state.duplicate_groups.values()}.values()],
     )
-    return zlib.compress(msgspec.msgpack.encode(packed), 6), CheckpointBase(blocks, dict(state.cached_from), known)
+    return zlib.compress(msgspec.msgpack.encode(packed), 6)
+
+
+def base_of(state: EngineState) -> CheckpointBase:
+    """Returns what a later checkpoint needs to refer to one of this state."""
+    requests = _live_requests(state)
+    return CheckpointBase(_blocks_of(state, requests)[0], dict(state.cached_from), _known_of(requests))
 
 
 def decode_checkpoint(
@@ -185,8 +207,12 @@ def _restore(
     for block_id, count in packed.extra_references:
         ref_cnts[block_id] += count
     free_queue = OrderedDict.fromkeys(blocks[num_in_tables + packed.num_orphans :])
-    cached_from = _expected_owners(base, requests)
-    for block_id in packed.uncached:
+    cached_from = _owners_by_table(requests)
+    as_in_base = dict(base.cached_from)
+    for block_id in _copy_runs(base.blocks, _from_planes(packed.unpublished_starts), packed.unpublished_lengths):
+        del as_in_base[block_id]
+    cached_from.update(as_in_base)
+    for block_id in packed.not_published:
         del cached_from[block_id]
     for number, indexes, places in packed.owners:
         owned = [blocks[place] for place in _sums(places)]
@@ -215,6 +241,16 @@ def _start(num_gpu_blocks: int) -> CheckpointBase:
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def _live_requests(state: EngineState) -> list[RequestState]:
+    """Returns the requests that have not ended, by arrival."""
+    ended = set(state.ended_ids)
+    return [request for request_id, request in state.requests.items() if request_id not in ended]
+
+
+def _known_of(requests: Sequence[RequestState]) -> dict[str, _Known]:
+    return {r.request_id: _Known(_figures_of(r), r.arrival_time, r.cache_salt) for r in requests}
 
 
 def _figures_of(request: RequestState) -> list[int]:
@@ -285,38 +321,54 @@ def _requests(packed: _Checkpoint, known: Mapping[str, _Known], blocks: list[int
 # --- blocks -----------------------------------------------------------------------------------------------------------
 
 
-def _extra_references(ref_cnts: list[int], in_tables: list[int]) -> tuple[list[tuple[int, int]], list[int]]:
-    """Returns the references beyond those of the tables, and the referenced blocks that stand in no table."""
-    counts = [0] * len(ref_cnts)
+def _blocks_of(state: EngineState, requests: Sequence[RequestState]) -> tuple[list[int], list[tuple[int, int]], int]:
+    """Returns the pool as one sequence, the references beyond those of tables, and how many blocks stand in none."""
+    in_tables = list(chain.from_iterable(request.block_ids for request in requests))
+    if len(in_tables) == sum(state.ref_cnts):
+        return in_tables + list(state.free_queue), [], 0
+    counts = [0] * len(state.ref_cnts)
     for block_id in in_tables:
         counts[block_id] += 1
-    if counts == ref_cnts:
-        return [], []
-    pairs = enumerate(zip(ref_cnts, counts, strict=True))
+    pairs = enumerate(zip(state.ref_cnts, counts, strict=True))
     extra = [(block_id, ref_cnt - count) for block_id, (ref_cnt, count) in pairs if ref_cnt != count]
-    return extra, [block_id for block_id, _ in extra if not counts[block_id]]
+    orphans = [block_id for block_id, _ in extra if not counts[block_id]]
+    return in_tables + orphans + list(state.free_queue), extra, len(orphans)
 
 
-def _runs(base: Sequence[int], blocks: Sequence[int]) -> tuple[list[int], list[int]]:
+def _runs(base: CheckpointBase, blocks: list[int]) -> tuple[list[int], list[int]]:
     """Returns where in the base to copy `blocks` from: starts and lengths, negative where a run goes backwards."""
-    place_of = dict(zip(base, range(len(base)), strict=True))
+    forwards, backwards, place_of = base.blocks, base.blocks[::-1], base.place_of
+    last = len(forwards) - 1
     starts: list[int] = []
     lengths: list[int] = []
-    last, direction, length = -2, 0, 0
-    for place in map(place_of.__getitem__, blocks):
-        step = place - last
-        if (length > 1 and step == direction) or (length == 1 and step in (1, -1)):
-            direction = step
-            length += 1
-        else:
-            if length:
-                lengths.append(length * (direction or 1))
-            starts.append(place)
-            direction, length = 0, 1
-        last = place
-    if length:
-        lengths.append(length * (direction or 1))
+    begin = 0
+    while begin < len(blocks):
+        place = place_of[blocks[begin]]
+        length = _common_length(blocks, begin, forwards, place)
+        if length == 1:
+            length = -_common_length(blocks, begin, backwards, last - place)
+        starts.append(place)
+        lengths.append(1 if length == -1 else length)
+        begin += abs(length)
     return starts, lengths
+
+
+def _common_length(a: list[int], a_begin: int, b: list[int], b_begin: int) -> int:
+    """Returns how far the lists are the same from these places on, which they are at the places themselves.
+
+    By comparing slices of doubled and then halved length: a run of thousands costs a dozen comparisons.
+    """
+    limit = min(len(a) - a_begin, len(b) - b_begin)
+    if limit < 2 or a[a_begin + 1] != b[b_begin + 1]:
+        return 1
+    length, step = 2, 2
+    while step:
+        end = length + step
+        if end <= limit and a[a_begin + length : a_begin + end] == b[b_begin + length : b_begin + end]:
+            length, step = end, step * 2
+        else:
+            step //= 2
+    return length
 
 
 def _copy_runs(base: list[int], starts: Sequence[int], lengths: Sequence[int]) -> list[int]:
@@ -331,35 +383,52 @@ def _copy_runs(base: list[int], starts: Sequence[int], lengths: Sequence[int]) -
     return blocks
 
 
-def _expected_owners(base: CheckpointBase, requests: list[RequestState]) -> dict[int, Owner]:
-    """Returns whose each published block would be, if nothing but the tables were known of the time since the base."""
-    expected = dict(base.cached_from)
-    for request in reversed(requests):  # where two tables share a block, it is the earlier request's
+def _owners_by_table(requests: Sequence[RequestState]) -> dict[int, Owner]:
+    """Returns whose the published blocks of the tables would be, if each were its table's."""
+    owners: dict[int, Owner] = {}
+    for request in requests:
         cached = request.block_ids[: request.num_cached_blocks]
-        expected.update(zip(cached, zip(repeat(request.request_id), range(len(cached))), strict=True))
-    return expected
+        owners.update(zip(cached, zip(repeat(request.request_id), range(len(cached))), strict=True))
+    return owners
 
 
-def _unexpected_owners(
-    cached_from: Mapping[int, Owner],
-    expected: Mapping[int, Owner],
-    blocks: Sequence[int],
-    number_of: Callable[[str], int],
-) -> tuple[list[int], list[tuple[int, list[int], list[int]]]]:
-    """Returns the blocks that are not published after all, and the others' owners, indexes and places in `blocks`."""
-    get = expected.get
+def _not_published(state: EngineState, requests: Sequence[RequestState]) -> list[int]:
+    """Returns the blocks for which `_owners_by_table` is wrong altogether."""
+    is_published = state.cached_from.__contains__
+    missing: dict[int, None] = {}
+    for request in requests:
+        cached = request.block_ids[: request.num_cached_blocks]
+        if not all(map(is_published, cached)):
+            missing.update((block_id, None) for block_id in cached if not is_published(block_id))
+    return list(missing)
+
+
+def _owners(
+    state: EngineState, changed_blocks: Collection[int], blocks: list[int], number_of: Callable[[str], int]
+) -> list[tuple[int, list[int], list[int]]]:
+    """Returns the owners of changed blocks that do not follow from the one table in which the block stands."""
+    requests, ended, ref_cnts = state.requests, set(state.ended_ids), state.ref_cnts
     by_owner: dict[str, list[tuple[int, int]]] = {}
-    unexpected = [(block_id, owner) for block_id, owner in cached_from.items() if get(block_id) != owner]
-    if unexpected:
-        place_of = dict(zip(blocks, range(len(blocks)), strict=True))
-        for block_id, (request_id, index) in unexpected:
-            by_owner.setdefault(request_id, []).append((index, place_of[block_id]))
+    for block_id in changed_blocks:
+        owner = state.cached_from.get(block_id)
+        if owner is None:
+            continue
+        request_id, index = owner
+        request = requests.get(request_id)
+        if request is not None and ref_cnts[block_id] == 1 and request_id not in ended:
+            table = request.block_ids
+            if index < request.num_cached_blocks and index < len(table) and table[index] == block_id:
+                continue
+        by_owner.setdefault(request_id, []).append((index, block_id))
+    if not by_owner:
+        return []
+    place_of = dict(zip(blocks, range(len(blocks)), strict=True))
     owners = []
     for request_id, pairs in by_owner.items():
         pairs.sort()
-        indexes, places = zip(*pairs, strict=True)
-        owners.append((number_of(request_id), _differences(indexes), _differences(places)))
-    return sorted(expected.keys() - cached_from.keys()), owners
+        places = [place_of[block_id] for _, block_id in pairs]
+        owners.append((number_of(request_id), _differences([index for index, _ in pairs]), _differences(places)))
+    return owners
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

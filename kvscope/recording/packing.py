@@ -1,13 +1,18 @@
-"""Packs sequences of small numbers into text, one character a number, so that SQLite can search and unpack them.
+"""Packs sequences of numbers so that they are small and plain SQL can still search and unpack them.
 
-The character for `value` is `chr(value + 3)`, moved past the surrogates: 1 byte up to 124, 2 up to 2,044, 3 up to 63,484,
-4 beyond. `instr(data, char(7 + 3))` finds block 7 in plain SQL; `unicode(substr(data, i, 1)) - 3` reads the i-th number.
--1 (a placeholder draft) is the smallest value. U+0001 never occurs: a text that begins with it holds JSON instead.
+Blocks, counts and places are text, one character a number: `chr(value + 3)`, moved past the surrogates. That is 1 byte up
+to 124, 2 up to 2,044, 3 up to 63,484, 4 beyond. `instr(data, char(7 + 3))` finds block 7, `unicode(substr(data, i, 1)) - 3`
+reads the i-th number. -1 (a placeholder draft) is the smallest value. U+0001 never occurs: a text that begins with it
+holds JSON instead.
+
+Token ids are bytes, since most lie beyond 2,044: the first byte says how many bytes each takes (2, or 3 where one is
+above 65,535), then they follow, the highest byte first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Sequence
 
 JSON_MARK = "\x01"
 """Begins a text that holds the whole event as JSON, because a value of it does not fit its column."""
@@ -57,6 +62,56 @@ def unpack_one(character: str) -> int:
     """Returns the number of one character."""
     code = ord(character)
     return (code if code < _SURROGATES_BEGIN else code - _NUM_SURROGATES) - OFFSET
+
+
+def pack_token_ids(token_ids: Sequence[int]) -> bytes:
+    """Returns the ids as bytes. Raises `ValueError` where one is negative or takes more than three bytes."""
+    try:
+        if max(token_ids, default=0) < 1 << 16:
+            return b"\x02" + struct.pack(f">{len(token_ids)}H", *token_ids)
+        wide = struct.pack(f">{len(token_ids)}I", *token_ids)
+    except struct.error as error:
+        raise ValueError("a token id is negative or too large") from error
+    if any(wide[::4]):
+        raise ValueError("a token id takes more than three bytes")
+    packed = bytearray(3 * len(token_ids) + 1)
+    packed[0] = 3
+    for byte in range(3):
+        packed[1 + byte :: 3] = wide[1 + byte :: 4]
+    return bytes(packed)
+
+
+def unpack_token_ids(packed: bytes) -> tuple[int, ...]:
+    """Returns the ids of packed bytes. Raises `ValueError` where they are not such."""
+    width, length = packed[0] if packed else 0, len(packed) - 1
+    if width == 2 and length % 2 == 0:
+        return struct.unpack(f">{length // 2}H", packed[1:])
+    if width == 3 and length % 3 == 0:
+        wide = bytearray(length // 3 * 4)
+        for byte in range(3):
+            wide[1 + byte :: 4] = packed[1 + byte :: 3]
+        return struct.unpack(f">{length // 3}I", wide)
+    raise ValueError("token ids of an unknown width")
+
+
+def some_token_ids(packed: bytes, first: int, count: int) -> tuple[int, ...]:
+    """Returns `count` ids from a place on, without unpacking the others."""
+    width = packed[0] if packed else 0
+    begin = 1 + first * width
+    return unpack_token_ids(packed[:1] + packed[begin : begin + count * width])
+
+
+def sql_token_id(blob_sql: str, index_sql: str) -> str:
+    """Returns the SQL expression for the token id at a place, counted from 0."""
+    width = f"unicode(substr({blob_sql}, 1, 1))"
+    digits = f"substr('00' || hex(substr({blob_sql}, 2 + ({index_sql}) * {width}, {width})), -6)"
+    parts = (f"(instr('123456789ABCDEF', substr({digits}, {place}, 1)) << {24 - 4 * place})" for place in range(1, 7))
+    return f"({' + '.join(parts)})"
+
+
+def sql_num_token_ids(blob_sql: str) -> str:
+    """Returns the SQL expression for the number of token ids."""
+    return f"((length({blob_sql}) - 1) / unicode(substr({blob_sql}, 1, 1)))"
 
 
 def sql_number(character_sql: str) -> str:

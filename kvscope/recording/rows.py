@@ -18,7 +18,7 @@ import msgspec
 from kvscope import events as ev
 from kvscope.recording import layouts as at
 from kvscope.recording.layouts import LAYOUTS, Layout
-from kvscope.recording.packing import JSON_MARK, pack, unpack, unpack_one
+from kvscope.recording.packing import JSON_MARK, pack, pack_token_ids, unpack, unpack_one, unpack_token_ids
 
 MAX_INTEGER = (1 << 63) - 1
 
@@ -62,7 +62,7 @@ class SampledRow(NamedTuple):
 
     request_list: int
     num_tokens: str | None
-    token_ids: str
+    token_ids: bytes
 
 
 class WriterTables(Protocol):
@@ -356,7 +356,8 @@ def _encode_tokens_sampled(tables: WriterTables, event: ev.TokensSampled) -> Col
         raise DoesNotFit
     if event.num_tokens is not None and sum(event.num_tokens) != len(event.token_ids):
         raise DoesNotFit
-    tables.put_sampled(SampledRow(tables.list_of(event.request_ids), counts, pack(event.token_ids)))
+    token_ids = pack_token_ids(event.token_ids)
+    tables.put_sampled(SampledRow(tables.list_of(event.request_ids), counts, token_ids))
     return (at.TOKENS_SAMPLED, None, None, None, None, None, None)
 
 
@@ -366,7 +367,7 @@ def _decode_tokens_sampled(
     sampled = tables.sampled_in(step)
     return ev.TokensSampled(
         request_ids=tables.requests_of(sampled.request_list),
-        token_ids=unpack(sampled.token_ids),
+        token_ids=unpack_token_ids(sampled.token_ids),
         num_tokens=None if sampled.num_tokens is None else unpack(sampled.num_tokens),
     )
 

@@ -108,12 +108,12 @@ def create_tables(database: Database) -> None:
     database.table("steps").create(STEP_COLUMNS, pk="step")
     database.table("requests").create(REQUEST_COLUMNS, pk="number")
     database.table("requests").create_index(["request_id"])
-    database.table("prompt_tokens").create({"request": int, "token_ids": str}, pk="request")
+    database.table("prompt_tokens").create({"request": int, "token_ids": bytes}, pk="request")
     database.table("request_lists").create(
         {"id": int, "first_request": int, "num_requests": int, "offsets": str}, pk="id"
     )
     database.table("sampled_tokens").create(
-        {"step": int, "request_list": int, "num_tokens": str, "token_ids": str}, pk="step"
+        {"step": int, "request_list": int, "num_tokens": str, "token_ids": bytes}, pk="step"
     )
     database.table("tokens").create({"token_id": int, "bytes": bytes}, pk="token_id")
     database.table("event_kinds").create({"kind": int, "name": str}, pk="kind")

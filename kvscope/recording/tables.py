@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kvscope import events as ev
-from kvscope.recording.packing import pack
+from kvscope.recording.packing import pack, pack_token_ids
 from kvscope.recording.rows import MAX_INTEGER, DoesNotFit, SampledRow
 
 _MAX_REMEMBERED_LISTS = 1024
@@ -154,7 +154,7 @@ class TablesToWrite:
             *fitting[2:],
         )
         self._new_requests.append(row)
-        self._new_prompts.append((number, pack(event.prompt_token_ids)))
+        self._new_prompts.append((number, pack_token_ids(event.prompt_token_ids)))
         if tuple(fitting) != figures or (row[2], row[6]) != (event.prompt, event.cache_salt):
             raise DoesNotFit
         if event.sampling and sampling is None:

@@ -12,7 +12,7 @@ from sqlite_utils import Database
 from kvscope import events as ev
 from kvscope.recording import layouts as at
 from kvscope.recording.layouts import EVENT_OF, LAST_FREQUENT_KIND, LAYOUTS, Layout
-from kvscope.recording.packing import sql_number
+from kvscope.recording.packing import sql_num_token_ids, sql_number, sql_token_id
 
 
 def view_name(event_type: type[ev.Event]) -> str:
@@ -150,7 +150,7 @@ _VIEWS: dict[type[ev.Event], str] = {
         f"WHERE {_kind(ev.TokensScheduled)}"
     ),
     ev.TokensSampled: (
-        f"SELECT s.step, {_REQUEST_AT} AS request_id, {_number_at('s.token_ids', 'position.key')} AS token_id "
+        f"SELECT s.step, {_REQUEST_AT} AS request_id, {sql_token_id('s.token_ids', 'position.key')} AS token_id "
         "FROM sampled_tokens AS s JOIN request_lists AS l ON l.id = s.request_list "
         f"JOIN {_positions('l.num_requests')} AS position WHERE s.num_tokens IS NULL"
         " UNION ALL "
@@ -158,7 +158,7 @@ _VIEWS: dict[type[ev.Event], str] = {
         "FROM sampled_tokens AS s JOIN request_lists AS l ON l.id = s.request_list "
         f"JOIN {_positions('l.num_requests')} AS position "
         "JOIN json_each((SELECT json_group_array("
-        + _number_at("s.token_ids", "before.num + inner_position.key")
+        + sql_token_id("s.token_ids", "before.num + inner_position.key")
         + ") FROM (SELECT coalesce(sum("
         + _number_at("s.num_tokens", "earlier.key")
         + f"), 0) AS num FROM {_positions('position.key')} AS earlier) AS before "
@@ -189,7 +189,10 @@ _VIEWS: dict[type[ev.Event], str] = {
                     "tokenize_ns",
                 )
             },
-            "prompt_token_ids": _list("(SELECT token_ids FROM prompt_tokens WHERE request = e.request)"),
+            "prompt_token_ids": "(SELECT json_group_array("
+            + sql_token_id("p.token_ids", "position.key")
+            + f") FROM prompt_tokens AS p JOIN {_positions(sql_num_token_ids('p.token_ids'))} AS position "
+            "WHERE p.request = e.request)",
         },
     ),
     ev.RequestFinished: _select(

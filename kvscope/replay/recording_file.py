@@ -23,7 +23,7 @@ import msgspec
 from kvscope import events as ev
 from kvscope.errors import RecordingError
 from kvscope.recording import layouts as at
-from kvscope.recording.packing import JSON_MARK, pack_one, unpack
+from kvscope.recording.packing import pack_one, some_token_ids, unpack, unpack_token_ids
 from kvscope.recording.recorder import leave_one_file
 from kvscope.recording.rows import EventRow, SampledRow, StepFigures, decode_events
 from kvscope.recording.schema import APPLICATION_ID, FORMAT_VERSION
@@ -274,7 +274,7 @@ class RecordingFile:
         """Returns a request's prompt tokens."""
         row = self.one("SELECT token_ids FROM prompt_tokens WHERE request = ?", (number,))
         if row is not None:
-            return unpack(row[0])
+            return unpack_token_ids(row[0])
         kind = at.KIND_OF[ev.RequestArrived]
         rows = self.rows(
             f"SELECT step, {_EVENT_COLUMNS} FROM events WHERE kind = {kind} AND kind > {at.LAST_FREQUENT_KIND} "
@@ -328,10 +328,10 @@ class RecordingFile:
             if place < 0:
                 continue
             if counts is None:
-                yield step, unpack(token_ids[place])
+                yield step, some_token_ids(token_ids, place, 1)
             else:
                 before = sum(unpack(counts[:place]))
-                yield step, unpack(token_ids[before : before + sum(unpack(counts[place]))])
+                yield step, some_token_ids(token_ids, before, sum(unpack(counts[place])))
 
     def _output_tokens_by_events(
         self, request_id: str, first_step: int, last_step: int
@@ -423,6 +423,3 @@ def _is_alive(writer: str | None) -> bool:
     except (msgspec.MsgspecError, LookupError, ValueError, TypeError, OSError):
         return True
     return True
-
-
-__all__ = ["JSON_MARK", "RecordingFile", "tidy"]
