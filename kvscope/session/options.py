@@ -27,5 +27,5 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the file to write; None records nothing."""
     replaces_recording: bool = False
     """An existing file at `recording` is replaced."""
-    linger_s: float = 5.0
+    linger_s: float = 3.0
     """How long an engine process with nothing to do waits for a client."""

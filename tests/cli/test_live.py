@@ -1,0 +1,209 @@
+"""`kvscope live`, `attach` and `doctor`, but for the screen itself: starting, leaving, finding engines."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvscope.control import Submit
+from kvscope.control_client import ControlClient
+from kvscope.session.runtime_folder import RUNTIME_FOLDER_VARIABLE, EngineCard, running_engines
+from tests.cli.command_line import CommandLine
+
+TIMEOUT_S = 60.0
+KVSCOPE = (sys.executable, "-c", "from kvscope.cli.main import main; main()")
+
+
+@pytest.fixture
+def kvscope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short path for sockets and recordings."""
+    with tempfile.TemporaryDirectory(prefix="kv", ignore_cleanup_errors=True) as name:
+        monkeypatch.setenv(RUNTIME_FOLDER_VARIABLE, f"{name}/run")
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        yield Path(name)
+
+
+class Terminal:
+    """A command in a terminal of 120×40."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.screen, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.process = subprocess.Popen(
+            [*KVSCOPE, *arguments],
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+            start_new_session=True,
+        )
+        os.close(inner)
+        self.seen = ""
+
+    def read_until(self, text: str) -> None:
+        """Reads what the command writes until the text is in it."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while text not in self.seen:
+            ready, _, _ = select.select([self.screen], [], [], deadline - time.monotonic())
+            assert ready, f"{text!r} did not come: {self.seen[-2000:]!r}"
+            self.seen += os.read(self.screen, 1 << 16).decode(errors="replace")
+
+    def read_to_the_end(self) -> int:
+        """Reads until the command has ended, and returns its exit code."""
+        with contextlib.suppress(OSError):  # a terminal nobody writes to any more
+            while data := os.read(self.screen, 1 << 16):
+                self.seen += data.decode(errors="replace")
+        return self.process.wait(TIMEOUT_S)
+
+    def type(self, keys: str) -> None:
+        os.write(self.screen, keys.encode())
+
+
+@pytest.fixture
+def terminals() -> Iterator[list[Terminal]]:
+    """Ends the commands that a test leaves running."""
+    made: list[Terminal] = []
+    yield made
+    for terminal in made:
+        if terminal.process.poll() is None:
+            terminal.process.kill()
+        terminal.process.wait(TIMEOUT_S)
+        os.close(terminal.screen)
+
+
+def test_leaving_the_screen_ends_the_engine_and_restores_the_terminal(folder: Path, terminals: list[Terminal]) -> None:
+    terminal = Terminal("live", "--model", "toy", "--record", str(folder / "r.db"))
+    terminals.append(terminal)
+    terminal.read_until("type a prompt")
+    terminal.read_until("IDLE")
+    (card,) = running_engines()
+    terminal.type("\x03")
+    assert terminal.read_to_the_end() == 0
+    after_screen = terminal.seen.rpartition("\x1b[?1049l")[2]
+    assert f"recorded in {folder / 'r.db'}" in after_screen
+    with pytest.raises(ProcessLookupError):
+        os.kill(card.pid, 0)
+    assert sorted(path.name for path in folder.iterdir()) == ["r.db", "run"]
+
+
+def test_a_terminated_screen_leaves_the_engine_to_finish(folder: Path, terminals: list[Terminal]) -> None:
+    terminal = Terminal("live", "--model", "toy", "--record", str(folder / "r.db"))
+    terminals.append(terminal)
+    terminal.read_until("IDLE")
+    (card,) = running_engines()
+    engine = os.pidfd_open(card.pid)
+    client = ControlClient(Path(card.socket)).start()
+    for number in range(64):
+        sampling = {"max_tokens": 40, "ignore_eos": True}
+        client.call(Submit(prompt=f"prompt {number}", is_chat=False, sampling=sampling))
+    client.disconnect()
+    terminal.process.send_signal(signal.SIGTERM)
+    terminal.read_to_the_end()
+    assert select.select([engine], [], [], TIMEOUT_S)[0], "the engine process has not ended"
+    os.close(engine)
+    with contextlib.closing(sqlite3.connect(folder / "r.db")) as connection:
+        rows = connection.execute("select finish_reason, count(*) from requests group by 1").fetchall()
+    assert rows == [("length", 64)]
+
+
+def test_attach_shows_a_running_engine_and_leaves_it_running(folder: Path, terminals: list[Terminal]) -> None:
+    first = Terminal("live", "--model", "toy", "--record", str(folder / "r.db"))
+    terminals.append(first)
+    first.read_until("IDLE")
+    (card,) = running_engines()
+    listed = subprocess.run([*KVSCOPE, "attach", "--list"], capture_output=True, text=True, check=True)
+    assert listed.stdout == f"{card.pid}  toy  since {card.started_at}  {folder / 'r.db'}\n"
+    second = Terminal("attach", str(folder / "r.db"))
+    terminals.append(second)
+    second.read_until("IDLE")
+    second.type("\x03")
+    assert second.read_to_the_end() == 0
+    assert [engine.pid for engine in running_engines()] == [card.pid]
+    first.type("\x03")
+    assert first.read_to_the_end() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        ((), 2, "the screen needs a terminal, standard input or output is none: kvscope run works without one"),
+        (("live",), 2, "the screen needs a terminal, standard input or output is none: kvscope run works without one"),
+        (
+            ("attach",),
+            2,
+            "no engine runs on this machine: kvscope live starts one, kvscope replay shows a recording",
+        ),
+        (("lve",), 2, "No such command 'lve'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    kvscope: CommandLine, arguments: tuple[str, ...], exit_code: int, message: str
+) -> None:
+    outcome = kvscope(*arguments)
+    assert (outcome.exit_code, outcome.out) == (exit_code, "")
+    assert outcome.err.startswith(f"kvscope: {message}")
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_model_that_was_not_fetched_is_named_before_the_screen_starts(
+    kvscope: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvscope.cli.live.require_terminal", lambda instead: None)
+    outcome = kvscope("live")
+    assert outcome.exit_code == 4
+    assert "kvscope models fetch smollm2-135m" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert list(kvscope.folder.iterdir()) == []
+
+
+def test_attach_asks_which_engine_where_several_run(kvscope: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = [
+        EngineCard(pid=pid, model="toy", recording=f"/r/{pid}.db", log="", socket=f"/s/{pid}", started_at="2026-01-02")
+        for pid in (11, 12)
+    ]
+    monkeypatch.setattr("kvscope.cli.attach.running_engines", lambda: cards)
+    lines = "11  toy  since 2026-01-02  /r/11.db; 12  toy  since 2026-01-02  /r/12.db"
+    assert kvscope("attach").err == (
+        f"kvscope: several engines run: name one by its recording or process id: {lines}\n"
+    )
+    assert kvscope("attach", "13").err == (
+        f"kvscope: 13 is none of the engines that run: name one by its recording or process id: {lines}\n"
+    )
+    for target in ("12", "12.db", "/r/12.db", "/s/12"):
+        assert kvscope("attach", target).err.startswith("kvscope: the screen needs a terminal")
+
+
+def test_the_doctor_names_versions_folders_and_what_is_missing(
+    kvscope: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = kvscope("doctor", "--json")
+    found = json.loads(healthy.out)
+    assert (healthy.exit_code, found["missing"]) == (0, [])
+    assert found["recordings folder"] == f"{kvscope.folder / 'recordings'} (0 recordings)"
+    assert found["model smollm2-135m"] == "missing: kvscope models fetch smollm2-135m"
+    assert found["running engines"] == "0"
+    monkeypatch.setattr("kvscope.session.build.ENGINE_EXTRA", ("no_such_package_here",))
+    ill = kvscope("doctor")
+    assert ill.exit_code == 1
+    assert "missing: no_such_package_here. pip install 'kvscope[engine]'" in ill.out
