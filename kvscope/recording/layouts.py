@@ -2,7 +2,7 @@
 
 A row is `(step, seq, kind, request, block, a, b, data, hashes)`:
 
-- `kind`: the number of the event's kind, see `KIND_NAMES`; 0 and 1 cost no byte in SQLite, so the most frequent have them;
+- `kind`: the number of the event's kind, see `KIND_NAMES`;
 - `request`: `requests.number` of the event's `request_id`;
 - `block`: the block id, where the event is about exactly one;
 - `a`, `b`: two figures; `data`: packed numbers (see `packing`), or text; `hashes`: eight bytes for each block.
@@ -59,7 +59,12 @@ class Layout:
         return (self.codes or {}).get(field)
 
 
-BLOCK_CACHED, BLOCK_ALLOCATED, BLOCK_RECYCLED = 0, 1, 2
+BLOCK_STEPS = 0
+"""Several events of one block each, see `rows.encode_block_steps`: what decoding requests do, most of all rows."""
+ALLOCATED, RECYCLED, CACHED = 0, 1, 2
+"""How the entries of such a row begin; from CACHED on it is a `BlockCached` whose first index is so much less."""
+
+BLOCK_ALLOCATED, BLOCK_CACHED = 1, 2
 TOKENS_SCHEDULED, TOKENS_SAMPLED, STEP_STARTED, STEP_FINISHED, ADMISSION_ENDED = 3, 4, 5, 6, 7
 LAST_FREQUENT_KIND = ADMISSION_ENDED
 """Kinds beyond this one have an index: they are few in a steady run."""
@@ -98,7 +103,7 @@ KIND_OF: dict[type[ev.Event], int] = {
 }
 EVENT_OF: dict[int, type[ev.Event]] = {kind: event for event, kind in KIND_OF.items()}
 KIND_NAMES: dict[int, str] = {kind: event.__name__ for kind, event in EVENT_OF.items()} | {
-    BLOCK_RECYCLED: "BlockEvicted, then BlockAllocated"
+    BLOCK_STEPS: "BlockAllocated, BlockEvicted, BlockCached"
 }
 
 LAYOUTS: dict[type[ev.Event], Layout] = {

@@ -112,33 +112,126 @@ class ReaderTables(Protocol):
 
 
 def encode_events(tables: WriterTables, events: Sequence[ev.Event]) -> Iterator[EventRow]:
-    """Yields the rows of a step. A single evicted block and its allocation, which follows, share one row."""
-    skip = False
-    for seq, event in enumerate(events):
-        if skip:
-            skip = False
+    """Yields the rows of a step. Neighbours that are about one block each share a row."""
+    run = _BlockRun()
+    seq = 0
+    while seq < len(events):
+        num_taken = run.take(tables, events, seq)
+        if num_taken:
+            seq += num_taken
             continue
-        following = events[seq + 1] if seq + 1 < len(events) else None
-        try:
-            if type(event) is ev.BlockEvicted and _is_recycling(event, following):
-                skip = True
-                columns = _encode_recycled(tables, event)
-            else:
-                columns = _ENCODERS[type(event)](tables, event)
-        except (ValueError, struct.error, KeyError):
-            columns = _encode_as_json(tables, event)
-            skip = False
-        yield EventRow(seq, *columns)
+        yield from run.end(tables)
+        yield _encode(tables, seq, events[seq])
+        seq += 1
+    yield from run.end(tables)
 
 
-def decode_events(tables: ReaderTables, step: int, row: EventRow) -> tuple[ev.Event, ...]:
-    """Returns the event of a row (or the two that share it). Raises what a damaged row makes of the decoding."""
+def _encode(tables: WriterTables, seq: int, event: ev.Event) -> EventRow:
+    try:
+        columns = _ENCODERS[type(event)](tables, event)
+    except (ValueError, struct.error, KeyError):
+        columns = _encode_as_json(tables, event)
+    return EventRow(seq, *columns)
+
+
+def decode_events(tables: ReaderTables, step: int, row: EventRow) -> Sequence[ev.Event]:
+    """Returns the events of a row. Raises what a damaged row makes of the decoding."""
     _, kind, request, block, a, b, data, hashes = row
-    if kind == at.BLOCK_RECYCLED:
-        return _decode_recycled(tables, request, block, hashes)
+    if kind == at.BLOCK_STEPS:
+        return _decode_block_steps(tables, data, hashes)
     if data is not None and data[:1] == JSON_MARK:
         return (_decode_json(data),)
     return (_DECODERS[kind](tables, step, request, block, a, b, data, hashes),)
+
+
+# --- rows of several events -------------------------------------------------------------------------------------------
+
+
+class _BlockRun:
+    """Neighbouring events of one block each, to be one row.
+
+    `data` has three numbers for each: what it is (see `layouts.ALLOCATED`), the request, the block. `hashes` has the
+    hashes of those that have one. An evicted block and its allocation, which follows, are one entry.
+    """
+
+    def __init__(self) -> None:
+        self._first_seq = 0
+        self._events: list[ev.Event] = []
+        self._numbers: list[int] = []
+        self._hashes: list[int] = []
+
+    def take(self, tables: WriterTables, events: Sequence[ev.Event], seq: int) -> int:
+        """Takes the event at `seq` if it is such a one, and returns how many it took."""
+        event = events[seq]
+        num_taken = 1
+        if type(event) is ev.BlockAllocated:
+            if len(event.block_ids) != 1:
+                return 0
+            what = at.ALLOCATED
+        elif type(event) is ev.BlockCached:
+            if len(event.block_ids) != 1 or len(event.block_hashes) != 1 or event.duplicate_of or event.first_index < 0:
+                return 0
+            what = at.CACHED + event.first_index
+            self._hashes.append(event.block_hashes[0])
+        elif type(event) is ev.BlockEvicted:
+            if not _is_recycling(event, events[seq + 1] if seq + 1 < len(events) else None):
+                return 0
+            what = at.RECYCLED
+            self._hashes.append(event.block_hashes[0])
+            num_taken = 2
+        else:
+            return 0
+        if not self._events:
+            self._first_seq = seq
+        self._events += events[seq : seq + num_taken]
+        self._numbers += (what, tables.number_of(event.request_id), event.block_ids[0])
+        return num_taken
+
+    def end(self, tables: WriterTables) -> Iterator[EventRow]:
+        """Yields the row of what was taken, and forgets it."""
+        if not self._events:
+            return
+        try:
+            hashes = struct.pack(f">{len(self._hashes)}Q", *self._hashes) if self._hashes else None
+            yield EventRow(self._first_seq, at.BLOCK_STEPS, None, None, None, None, pack(self._numbers), hashes)
+        except (ValueError, struct.error):  # some number does not fit
+            for seq, event in enumerate(self._events, self._first_seq):
+                yield _encode(tables, seq, event)
+        self._events, self._numbers, self._hashes = [], [], []
+
+
+def _is_recycling(event: ev.BlockEvicted, following: ev.Event | None) -> bool:
+    return (
+        type(following) is ev.BlockAllocated
+        and len(event.block_ids) == len(event.block_hashes) == 1
+        and following.block_ids == event.block_ids
+        and following.request_id == event.request_id
+    )
+
+
+def _decode_block_steps(tables: ReaderTables, data: Any, hashes: Any) -> list[ev.Event]:
+    numbers = iter(unpack(data))
+    block_hashes = iter(_unpack_hashes(hashes) if hashes is not None else ())
+    name_of = tables.name_of
+    events: list[ev.Event] = []
+    for what, request, block_id in zip(numbers, numbers, numbers, strict=True):
+        request_id, block_ids = name_of(request), (block_id,)
+        if what >= at.CACHED:
+            cached_hash = (next(block_hashes),)
+            events.append(
+                ev.BlockCached(
+                    request_id=request_id,
+                    first_index=what - at.CACHED,
+                    block_ids=block_ids,
+                    block_hashes=cached_hash,
+                )
+            )
+            continue
+        if what == at.RECYCLED:
+            evicted_hash = (next(block_hashes),)
+            events.append(ev.BlockEvicted(request_id=request_id, block_ids=block_ids, block_hashes=evicted_hash))
+        events.append(ev.BlockAllocated(request_id=request_id, block_ids=block_ids))
+    return events
 
 
 # --- the kinds that are written out -----------------------------------------------------------------------------------
@@ -191,29 +284,6 @@ def _pack_hashes(block_hashes: tuple[int, ...], num_blocks: int) -> bytes:
 
 def _unpack_hashes(hashes: bytes) -> tuple[int, ...]:
     return struct.unpack(f">{len(hashes) // 8}Q", hashes)
-
-
-def _is_recycling(event: ev.BlockEvicted, following: ev.Event | None) -> bool:
-    return (
-        type(following) is ev.BlockAllocated
-        and len(event.block_ids) == 1
-        and following.block_ids == event.block_ids
-        and following.request_id == event.request_id
-        and event.block_ids[0] >= 0
-    )
-
-
-def _encode_recycled(tables: WriterTables, event: ev.BlockEvicted) -> Columns:
-    hashes = _pack_hashes(event.block_hashes, 1)
-    return (at.BLOCK_RECYCLED, tables.number_of(event.request_id), event.block_ids[0], None, None, None, hashes)
-
-
-def _decode_recycled(tables: ReaderTables, request: Any, block: Any, hashes: Any) -> tuple[ev.Event, ...]:
-    request_id, block_ids = tables.name_of(request), (block,)
-    return (
-        ev.BlockEvicted(request_id=request_id, block_ids=block_ids, block_hashes=_unpack_hashes(hashes)),
-        ev.BlockAllocated(request_id=request_id, block_ids=block_ids),
-    )
 
 
 def _encode_block_cached(tables: WriterTables, event: ev.BlockCached) -> Columns:

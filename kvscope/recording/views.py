@@ -105,11 +105,34 @@ def _json_view(event_type: type[ev.Event]) -> str:
     return _select(_kind(event_type), columns, has_request="request_id" in fields)
 
 
-def _recycled_or(event_type: type[ev.Event], columns: dict[str, str], *, seq: str) -> str:
-    """Returns the view of a kind that may share its row: blocks evicted for an allocation that follows at once."""
+def _block_steps(which: str, columns: dict[str, str], *, seq: str) -> str:
+    """Returns the entries of shared rows (see `rows`) that are of one kind, `seq` counted for those before."""
+    entry = "entry.key * 3"
+    earlier = _positions("entry.key")
+    before = (
+        f"(SELECT coalesce(sum({{}}), 0) FROM (SELECT {_number_at('e.data', 'earlier.key * 3')} AS what "
+        f"FROM {earlier} AS earlier))"
+    )
+    sql = {
+        "step": "e.step",
+        "seq": f"e.seq + entry.key + {before.format(f'what = {at.RECYCLED}')}{seq}",
+        "request_id": f"(SELECT request_id FROM requests WHERE number = {_number_at('e.data', f'{entry} + 1')})",
+        "block_ids": f"json_array({_number_at('e.data', f'{entry} + 2')})",
+        "block_hashes": f"json_array(lower(hex(substr(e.hashes, {before.format(f'what <> {at.ALLOCATED}')} * 8 + 1, 8))))",
+        "first_index": f"{_number_at('e.data', entry)} - {at.CACHED}",
+        "duplicate_of": "'[]'",
+    }
+    listed = ", ".join(f'{sql[name]} AS "{name}"' for name in ("step", "seq", "request_id", *columns))
+    return (
+        f"SELECT {listed} FROM events AS e JOIN {_positions('length(e.data) / 3')} AS entry "
+        f"WHERE e.kind = {at.BLOCK_STEPS} AND {_number_at('e.data', entry)} {which}"
+    )
+
+
+def _with_block_steps(event_type: type[ev.Event], which: str, columns: dict[str, str], *, seq: str = "") -> str:
+    """Returns the view of a kind whose events of one block share rows with others."""
     own = _select(_kind(event_type), {field: _or_json(field, sql) for field, sql in columns.items()})
-    shared = _select(f"e.kind = {at.BLOCK_RECYCLED}", columns).replace('e.seq AS "seq"', f'{seq} AS "seq"')
-    return f"{own} UNION ALL {shared}"
+    return f"{own} UNION ALL {_block_steps(which, columns, seq=seq)}"
 
 
 _FIRST_COUNT = _number_at("e.data", "position.key - e.b")
@@ -119,10 +142,18 @@ _REQUEST_AT = (
 
 _VIEWS: dict[type[ev.Event], str] = {
     **{event_type: _layout_view(event_type, layout) for event_type, layout in LAYOUTS.items()},
-    ev.BlockAllocated: _recycled_or(ev.BlockAllocated, {"block_ids": _blocks()}, seq="e.seq + 1"),
-    ev.BlockEvicted: _recycled_or(ev.BlockEvicted, {"block_ids": _blocks(), "block_hashes": _hashes()}, seq="e.seq"),
-    ev.BlockCached: _select(
-        _kind(ev.BlockCached),
+    ev.BlockAllocated: _with_block_steps(
+        ev.BlockAllocated,
+        f"<= {at.RECYCLED}",
+        {"block_ids": _blocks()},
+        seq=f" + ({_number_at('e.data', 'entry.key * 3')} = {at.RECYCLED})",
+    ),
+    ev.BlockEvicted: _with_block_steps(
+        ev.BlockEvicted, f"= {at.RECYCLED}", {"block_ids": _blocks(), "block_hashes": _hashes()}
+    ),
+    ev.BlockCached: _with_block_steps(
+        ev.BlockCached,
+        f">= {at.CACHED}",
         {
             "first_index": "e.a",
             "block_ids": f"CASE WHEN e.b IS NULL THEN {_blocks()} "

@@ -23,7 +23,7 @@ import msgspec
 from kvscope import events as ev
 from kvscope.errors import RecordingError
 from kvscope.recording import layouts as at
-from kvscope.recording.packing import pack_one, some_token_ids, unpack, unpack_token_ids
+from kvscope.recording.packing import MAX_VALUE, pack_one, some_token_ids, unpack, unpack_token_ids
 from kvscope.recording.recorder import leave_one_file
 from kvscope.recording.rows import EventRow, SampledRow, StepFigures, decode_events
 from kvscope.recording.schema import APPLICATION_ID, FORMAT_VERSION
@@ -160,8 +160,8 @@ class RecordingFile:
     ) -> Iterator[tuple[int, list[ev.Event]]]:
         """Yields each step with its events of some kinds. See `Timeline.select_events`."""
         numbers = {at.KIND_OF[kind] for kind in kinds}
-        if ev.BlockEvicted in kinds or ev.BlockAllocated in kinds:
-            numbers.add(at.BLOCK_RECYCLED)
+        if {ev.BlockEvicted, ev.BlockAllocated, ev.BlockCached}.intersection(kinds):
+            numbers.add(at.BLOCK_STEPS)
         condition = f" AND kind IN ({', '.join(map(str, sorted(numbers)))})"
         for _, step, events in self._chunks(first_step, last_step, condition):
             yield step, [event for event in events if type(event) in kinds]
@@ -202,14 +202,15 @@ class RecordingFile:
             begin = max(first_step, arrival_step or 0)
             end = last_step if finished_step is None else min(last_step, finished_step)
             rows = self.rows(
-                f"SELECT step, {_EVENT_COLUMNS} FROM events WHERE step BETWEEN ? AND ? AND (request = ? OR kind = ? "
-                "AND a = ?) ORDER BY step, seq",
-                (begin, end, number, at.REQUEST_PREEMPTED, number),
+                f"SELECT step, {_EVENT_COLUMNS} FROM events WHERE step BETWEEN ? AND ? AND (request = ? "
+                "OR kind = ? AND a = ? OR kind = ? AND instr(data, ?)) ORDER BY step, seq",
+                (begin, end, number, at.REQUEST_PREEMPTED, number, at.BLOCK_STEPS, _character(number)),
             )
             chunk = _Chunk(self, {}, {})
             for row in rows:
                 for event in self._decode(chunk, row[0], [row]):
-                    yield row[0], event
+                    if request_id in (getattr(event, "request_id", None), getattr(event, "beneficiary_id", None)):
+                        yield row[0], event
 
     def checkpoint_before(self, step: int) -> tuple[int, int | None] | None:
         """Returns step and base of the last checkpoint that lies before a step."""
@@ -324,7 +325,7 @@ class RecordingFile:
             place = places.get(list_id)
             if place is None:
                 first, offsets = self.list_of(list_id)
-                place = places[list_id] = offsets.find(pack_one(number - first)) if number >= first else -1
+                place = places[list_id] = _place_in(offsets, number - first)
             if place < 0:
                 continue
             if counts is None:
@@ -383,6 +384,16 @@ class _Chunk:
     def bytes_of(self, token_ids: Sequence[int]) -> tuple[bytes, ...]:
         found = self._file.token_bytes(token_ids)
         return tuple([found[token_id] for token_id in token_ids])
+
+
+def _place_in(packed: str, number: int) -> int:
+    """Returns the place of a number in a packed text, -1 where it is not there."""
+    return packed.find(pack_one(number)) if 0 <= number <= MAX_VALUE else -1
+
+
+def _character(number: int) -> str:
+    """Returns the character to look for in packed texts; for a number that has none the empty text, found in all."""
+    return pack_one(number) if number <= MAX_VALUE else ""
 
 
 def _connect(path: Path) -> sqlite3.Connection:
