@@ -16,7 +16,7 @@ import msgspec
 
 from kvscope import events as ev
 from kvscope.analysis.comparison import Comparison, compare
-from kvscope.analysis.run_figures import FIGURE_KINDS, run_figures
+from kvscope.analysis.run_figures import FIGURE_KINDS, RunFigures, run_figures
 from kvscope.analysis.step_time_model import StepTimeModel, fit_step_time
 from kvscope.analysis.workload import WORKLOAD_KINDS, Workload, read_workload
 from kvscope.analysis.workload_run import Arrivals, RunNotes, WorkloadRun
@@ -55,6 +55,30 @@ class WhatIf:
     notes: RunNotes
     num_refused_in_recording: int
     """Requests that the recorded engine had refused; they are no part of the workload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRow:
+    """The workload under one value of a setting."""
+
+    value: Any
+    is_recorded: bool
+    """The value that the recording itself had (with the other settings that were given)."""
+    figures: RunFigures
+    stuck: Stuck | None
+    notes: RunNotes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """The workload under several values of one setting."""
+
+    name: str
+    settings: dict[str, Any]
+    """What was set besides."""
+    arrivals: Arrivals
+    model: StepTimeModel | None
+    rows: list[SweepRow]
 
 
 class WhatIfStudy:
@@ -129,6 +153,26 @@ class WhatIfStudy:
                 for event in agenda.before
             ),
         )
+
+    def sweep(
+        self, name: str, values: Sequence[Any], settings: Mapping[str, Any], choice: ArrivalChoice = "auto"
+    ) -> Sweep:
+        """Runs the workload under each value, all with arrivals keyed alike. Raises `UsageError`."""
+        configs = [self.config_with({**settings, name: value}) for value in values]
+        if choice == "auto":
+            choice = "time" if self.model is not None else "steps"
+        arrivals = self.arrivals_for(choice, self.workload.config)
+        clock = self.model if arrivals == "time" else None
+        rows = []
+        for config in configs:
+            run = WorkloadRun(self.workload, config, arrivals=arrivals, step_time=clock)
+            figures = run_figures(run.steps())
+            value = getattr(config, name)
+            is_recorded = value == getattr(self.workload.config, name)
+            rows.append(
+                SweepRow(value=value, is_recorded=is_recorded, figures=figures, stuck=run.stuck, notes=run.notes)
+            )
+        return Sweep(name=name, settings=dict(settings), arrivals=arrivals, model=clock, rows=rows)
 
     def steps(
         self, settings: Mapping[str, Any], choice: ArrivalChoice = "auto"

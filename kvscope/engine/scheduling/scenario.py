@@ -1,6 +1,7 @@
 """The scenario format: a scheduler's settings, and requests with what their model will say. Read strictly.
 
-A file of golden form, `{"workload": …, "trace": …}`, is read too; its trace is what another scheduler did, and ignored.
+A file of golden form, `{"workload": …, "trace": …}`, is read too: the workload alone, whatever stands beside it (the
+trace of another scheduler, a question with its answer).
 """
 
 from __future__ import annotations
@@ -85,7 +86,6 @@ def load_scenario(path: Path) -> Scenario:
 def parse_scenario(data: Any, default_name: str = "scenario") -> Scenario:
     """Returns the scenario of decoded JSON. Raises `UsageError`."""
     if isinstance(data, dict) and "workload" in data:
-        _check_keys(data, ("workload", "trace"), "the file")
         data = data["workload"]
     if not isinstance(data, dict):
         raise UsageError('a scenario is an object with "config" and "requests"')
