@@ -30,7 +30,7 @@ SCHEDULER_HELP = {
     "block_size": "Tokens a block.",
     "max_num_batched_tokens": "Token budget of a step.",
     "max_num_seqs": "Most running requests.",
-    "max_model_len": "Most tokens of a request, prompt and output; by default the model's, at most what fits the pool.",
+    "max_model_len": "Most tokens of a request, prompt and output; by default the model's, at most 8192.",
     "enable_prefix_caching": "Keep and find cached prefixes.",
     "enable_chunked_prefill": "Let a prompt be computed in several steps.",
     "policy": "fcfs or priority.",

@@ -47,7 +47,7 @@ def claim_recording_path(path: Path, *, may_replace: bool) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot write a recording to {path}: {error.strerror}") from error
+        raise UsageError(f"cannot make the folder {path.parent}: {error.strerror}") from error
     if not os.access(path.parent, os.W_OK):
         raise UsageError(f"cannot write a recording to {path}: no permission in {path.parent}")
     return path
