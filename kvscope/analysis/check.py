@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kvscope import events as ev
 from kvscope.analysis.check_books import Books
 from kvscope.analysis.invariants import INVARIANTS, Invariant
+from kvscope.errors import RecordingError
 from kvscope.replay.timeline import Timeline
 from kvscope.state import EngineState, StateError
 
@@ -95,6 +96,13 @@ def check_events(steps: Iterable[tuple[int, Sequence[ev.Event]]]) -> Iterator[Vi
 def check_recording(timeline: Timeline) -> Iterator[Violation]:
     """Yields what is wrong with a recording: its events, and what it says of them in rows, sums and seeks."""
     checker = Checker()
+    try:
+        yield from _check_recording(timeline, checker)
+    except RecordingError as error:
+        yield _violation("the_recording_can_be_read", checker.books.step_number + 1, error.message)
+
+
+def _check_recording(timeline: Timeline, checker: Checker) -> Iterator[Violation]:
     last = timeline.last_step
     seeks = {last, *range(timeline.first_step, last, STEPS_BETWEEN_SEEKS)}
     for step, events in timeline.events(timeline.first_step, last):
