@@ -46,6 +46,7 @@ class ControlClient:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._writer: asyncio.StreamWriter | None = None
+        self._why_gone = "this client has left the engine"
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kvscope-control", daemon=True)
         self._follower: Future[None] | None = None
@@ -111,7 +112,7 @@ class ControlClient:
 
     async def _call(self, command: Command) -> Reply:
         if self._writer is None:
-            return Refused(message=self._status.detail)
+            return Refused(message=self._why_gone)
         call = Call(id=next(self._ids), command=command)
         answer: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting[call.id] = answer
@@ -127,13 +128,15 @@ class ControlClient:
 
     def _engine_is_gone(self, message: str) -> None:
         self._writer = None
+        self._why_gone = message
         if self._status.phase not in ("stopped", "failed"):
             log = self._end_of_log()
-            detail = f"{message}: {log[-1]}" if log else message
-            self._set_status(msgspec.structs.replace(self._status, phase="failed", detail=detail, error="\n".join(log)))
+            self._why_gone = f"{message}: {log[-1]}" if log else message
+            error = "\n".join(log)
+            self._set_status(msgspec.structs.replace(self._status, phase="failed", detail=self._why_gone, error=error))
         for waiting in self._waiting.values():
             if not waiting.done():
-                waiting.set_result(Refused(message=message))
+                waiting.set_result(Refused(message=self._why_gone))
         self._waiting.clear()
 
     def _end_of_log(self) -> list[str]:
