@@ -83,7 +83,7 @@ def test_an_engine_that_dies_is_said_with_the_end_of_its_log(folder: Path, tmp_p
         connection, _ = listener.accept()
         connection.shutdown(socket.SHUT_RDWR)
         connection.close()
-    assert client.call(Pause()) == Refused(message="the engine process has ended")
+    assert client.call(Pause()) == Refused(message="the engine process has ended: Segmentation fault")
     assert client.status.phase == "failed"
     assert client.status.detail == "the engine process has ended: Segmentation fault"
     assert client.status.error.splitlines() == [*(f"line {number}" for number in range(9, 20)), "Segmentation fault"]
