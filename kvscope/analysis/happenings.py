@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvscope import events as ev
+from kvscope.analysis.admission_sentences import hit_owners
 from kvscope.analysis.history import request_history
 from kvscope.analysis.memory import remembered
-from kvscope.analysis.queue_sentences import hit_owners, preempted
+from kvscope.analysis.queue_sentences import preempted
 from kvscope.analysis.spans import Part, Sentence, count, dim, figure, say, strong
 from kvscope.analysis.spans import step as step_span
 from kvscope.analysis.text import visible
@@ -164,7 +165,7 @@ def _cause(timeline: Timeline, step: int, preemption: ev.RequestPreempted) -> ev
     key = (step, preemption.request_id)
     if key not in known:
         cause: ev.AllocationFailed | None = None
-        for _, events in timeline.events(step, step):
+        for _, events in timeline.select_events((ev.AllocationFailed, ev.RequestPreempted), step, step):
             for event in events:
                 if isinstance(event, ev.AllocationFailed) and event.request_id == preemption.beneficiary_id:
                     cause = event

@@ -112,7 +112,7 @@ def _first_sample(timeline: Timeline, row: RequestRow, first_step: int, last_ste
     found = samples.get((row.request_id, first_step))
     if isinstance(found, int):
         return found if found <= last_step else None
-    for step, events in timeline.events(first_step, last_step):
+    for step, events in timeline.select_events((ev.TokensSampled,), first_step, last_step):
         for event in events:
             if isinstance(event, ev.TokensSampled) and row.request_id in event.request_ids:
                 if len(samples) >= _MAX_SAMPLES:

@@ -99,7 +99,7 @@ def _idle_steps(timeline: Timeline, request_id: str, runs: list[LifeRun]) -> set
         if len(known) > 4 * MAX_EXACT_STEPS:
             known.clear()
             missing = running
-        for step, events in timeline.events(missing[0], missing[-1]):
+        for step, events in timeline.select_events((ev.TokensScheduled,), missing[0], missing[-1]):
             known[step] = any(isinstance(e, ev.TokensScheduled) and request_id in e.request_ids for e in events)
     return {step for step in running if known.get(step) is False}
 
@@ -121,7 +121,7 @@ def _split(run: LifeRun, idle: set[int]) -> list[LifeRun]:
 def _was_scheduled(timeline: Timeline, request_id: str, step: int) -> bool:
     return any(
         isinstance(event, ev.TokensScheduled) and request_id in event.request_ids
-        for _, events in timeline.events(step, step)
+        for _, events in timeline.select_events((ev.TokensScheduled,), step, step)
         for event in events
     )
 
@@ -157,7 +157,7 @@ def _clock(timeline: Timeline, step: int) -> tuple[int | None, int | None]:
     if not isinstance(found, tuple):
         start: int | None = None
         end: int | None = None
-        for _, events in timeline.events(step, step):
+        for _, events in timeline.select_events((ev.StepStarted, ev.StepFinished), step, step):
             for event in events:
                 if isinstance(event, ev.StepStarted):
                     start = end = event.time_ns

@@ -64,16 +64,21 @@ class Remembered:
         Tokens never change, so what was read for a later step serves an earlier one.
         """
         known = self._tokens.get(request_id)
-        if known is None or len(known) < num_tokens * TOKEN_BYTES:
-            self._num_token_bytes -= len(known or b"")
-            known = array("I", timeline.token_ids(request_id, step)).tobytes()
-            self._tokens[request_id] = known
-            self._num_token_bytes += len(known)
-            while self._num_token_bytes > _MAX_REMEMBERED_BYTES and len(self._tokens) > 1:
-                _, dropped = self._tokens.popitem(last=False)
-                self._num_token_bytes -= len(dropped)
+        if known is None:  # the prompt first: it is quick to read, and mostly enough
+            known = self._read(timeline, request_id, timeline.first_step)
+        if len(known) < num_tokens * TOKEN_BYTES:
+            known = self._read(timeline, request_id, step)
         self._tokens.move_to_end(request_id)
         return known
+
+    def _read(self, timeline: Timeline, request_id: str, step: int) -> bytes:
+        packed = array("I", timeline.token_ids(request_id, step)).tobytes()
+        self._num_token_bytes += len(packed) - len(self._tokens.get(request_id, b""))
+        self._tokens[request_id] = packed
+        while self._num_token_bytes > _MAX_REMEMBERED_BYTES and len(self._tokens) > 1:
+            _, dropped = self._tokens.popitem(last=False)
+            self._num_token_bytes -= len(dropped)
+        return packed
 
     def ended_request_row(self, timeline: Timeline, request_id: str) -> RequestRow | None:
         """Returns the row of a request whose arrival (not its progress) is asked for."""

@@ -197,7 +197,8 @@ def pool_order(moment: Moment, order: PoolOrder) -> array[int]:
     else:
         for request_id in state.running + state.waiting:
             first.update(dict.fromkeys(state.requests[request_id].block_ids))
-        first.update(dict.fromkeys(sorted(state.cached_from, key=state.cached_from.__getitem__)))
+        unheld = state.free_queue.keys() & state.cached_from.keys()
+        first.update(dict.fromkeys(sorted(unheld, key=state.cached_from.__getitem__)))
     first.update(dict.fromkeys(range(num_blocks)))
     return array("I", first)
 

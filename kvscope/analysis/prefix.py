@@ -1,28 +1,36 @@
-"""Which cached blocks a request would hit at a step, found by comparing tokens.
+"""Which cached blocks a request would hit at a step, found by its tokens.
 
-Equal chain hashes mean equal tokens from the start on and equal extra keys, so tokens answer without hashes, which
-readers do not always have. The lookup is the scheduler's: the longest run of published blocks, at most all but one
-token, and of several blocks with one content the first published.
+Equal chain hashes mean equal tokens from the start on and equal extra keys, so tokens answer without the engine's
+hashes, which readers do not always have. The lookup is the scheduler's: the longest run of published blocks, at most
+all but one token, and of several blocks with one content the first published.
+
+Contents are compared by a 64-bit chain of Python's own hash: quicker than the engine's, and as long as what recordings
+keep of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from array import array
+from dataclasses import dataclass, field
 
-from kvscope.analysis.memory import TOKEN_BYTES, remembered
+from kvscope.analysis.memory import TOKEN_BYTES, Remembered, remembered
 from kvscope.engine.scheduling.rules import max_hit_blocks
 from kvscope.replay.timeline import Moment, Timeline
 
+_MAX_CHAINS = 20_000
+"""Requests whose chains are kept; each costs eight bytes a block."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class _Published:
-    """The published blocks of a moment, by who computed them."""
+    """The published blocks of a moment by content, made as far as it is asked for."""
 
-    block_ids: dict[tuple[str, int], int]
-    """By request and index in its table; of several blocks with one content the first published."""
-    origins: dict[bytes, list[tuple[str, int]]]
-    """By the tokens of a first block: the requests that begin so and have published blocks, and how far these reach
-    into their tables (there may be gaps)."""
+    origins: dict[int, list[str]]
+    """By the chain of a first block: the requests that begin so and have published blocks."""
+    known: set[int] = field(default_factory=set)
+    """First blocks whose requests are in `block_ids`."""
+    block_ids: dict[int, int] = field(default_factory=dict)
+    """By chain, the first published block with that content."""
 
 
 def hit_block_ids(timeline: Timeline, moment: Moment, request_id: str) -> list[int]:
@@ -30,37 +38,22 @@ def hit_block_ids(timeline: Timeline, moment: Moment, request_id: str) -> list[i
     state = moment.state
     if state.config is None or not state.cached_from:
         return []
-    request = state.requests[request_id]
-    size = state.config.block_size * TOKEN_BYTES
-    limit = max_hit_blocks(request.num_tokens, state.config.block_size)
+    limit = max_hit_blocks(state.requests[request_id].num_tokens, state.config.block_size)
     if limit == 0:
         return []
-    memory = remembered(timeline)
-    tokens = memory.packed_tokens(timeline, request_id, moment.step, request.num_tokens)
+    first = _chain(timeline, moment, request_id, 1)[0]
     published = _published(timeline, moment)
-    origins: list[tuple[str, int]] = []
-    for origin_id, num_blocks in published.origins.get(tokens[:size], ()):
-        if cache_salt(timeline, moment, origin_id) == request.cache_salt:
-            others = memory.packed_tokens(timeline, origin_id, moment.step, num_blocks * state.config.block_size)
-            origins.append((origin_id, min(num_blocks, _num_common_pieces(tokens, others, size))))
+    if first not in published.origins:
+        return []
+    if first not in published.known:
+        _add_blocks(timeline, moment, published, first)
     hits: list[int] = []
-    for index in range(limit):
-        for origin_id, length in origins:
-            block_id = published.block_ids.get((origin_id, index)) if index < length else None
-            if block_id is not None:
-                hits.append(block_id)
-                break
-        else:
+    for link in _chain(timeline, moment, request_id, limit)[:limit]:
+        block_id = published.block_ids.get(link)
+        if block_id is None:
             break
+        hits.append(block_id)
     return hits
-
-
-def num_common_tokens(timeline: Timeline, moment: Moment, request_id: str, other_id: str) -> int:
-    """Returns how many leading tokens two requests share, whatever their salts are."""
-    memory = remembered(timeline)
-    ours = memory.packed_tokens(timeline, request_id, moment.step, 1)
-    theirs = memory.packed_tokens(timeline, other_id, moment.step, 1)
-    return _num_common_pieces(ours, theirs, TOKEN_BYTES)
 
 
 def cache_salt(timeline: Timeline, moment: Moment, request_id: str) -> str | None:
@@ -70,6 +63,33 @@ def cache_salt(timeline: Timeline, moment: Moment, request_id: str) -> str | Non
         return request.cache_salt
     row = remembered(timeline).ended_request_row(timeline, request_id)
     return None if row is None else row.cache_salt
+
+
+def _chain(timeline: Timeline, moment: Moment, request_id: str, num_blocks: int) -> array[int]:
+    """Returns at least `num_blocks` links of a request's chain; each stands for all tokens up to its end."""
+    memory = remembered(timeline)
+    chains = memory.kept("chains")
+    chain = chains.get(request_id)
+    if not isinstance(chain, array):
+        if len(chains) >= _MAX_CHAINS:
+            chains.clear()
+        chain = chains[request_id] = array("q")
+    if len(chain) < num_blocks:
+        _extend(chain, memory, timeline, moment, request_id, num_blocks)
+    return chain
+
+
+def _extend(
+    chain: array[int], memory: Remembered, timeline: Timeline, moment: Moment, request_id: str, num_blocks: int
+) -> None:
+    assert moment.state.config is not None
+    size = moment.state.config.block_size * TOKEN_BYTES
+    num_tokens = num_blocks * moment.state.config.block_size
+    tokens = memory.packed_tokens(timeline, request_id, moment.step, num_tokens)
+    link = chain[-1] if chain else hash(cache_salt(timeline, moment, request_id))
+    for start in range(len(chain) * size, num_blocks * size, size):
+        link = hash((link, tokens[start : start + size]))
+        chain.append(link)
 
 
 def _published(timeline: Timeline, moment: Moment) -> _Published:
@@ -82,31 +102,32 @@ def _published(timeline: Timeline, moment: Moment) -> _Published:
 
 
 def _index(timeline: Timeline, moment: Moment) -> _Published:
-    state = moment.state
-    assert state.config is not None
-    block_size = state.config.block_size
-    block_ids = {origin: block_id for block_id, origin in state.cached_from.items()}
-    num_blocks: dict[str, int] = {}
-    for request_id, index in block_ids:
-        if num_blocks.get(request_id, 0) <= index:
-            num_blocks[request_id] = index + 1
-    for block_id, group in state.duplicate_groups.items():
-        block_ids[state.cached_from[block_id]] = next(iter(group))
-    memory = remembered(timeline)
-    origins: dict[bytes, list[tuple[str, int]]] = {}
-    for request_id, count in num_blocks.items():
-        tokens = memory.packed_tokens(timeline, request_id, moment.step, count * block_size)
-        origins.setdefault(tokens[: block_size * TOKEN_BYTES], []).append((request_id, count))
-    return _Published(block_ids, origins)
+    origins: dict[int, list[str]] = {}
+    for request_id in {request_id for request_id, _ in moment.state.cached_from.values()}:
+        origins.setdefault(_chain(timeline, moment, request_id, 1)[0], []).append(request_id)
+    return _Published(origins)
 
 
-def _num_common_pieces(ours: bytes, theirs: bytes, size: int) -> int:
-    """Returns how many leading pieces of `size` bytes are equal, by halving."""
-    low, high = 0, min(len(ours), len(theirs)) // size
-    while low < high:
-        middle = (low + high + 1) // 2
-        if ours[low * size : middle * size] == theirs[low * size : middle * size]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def _add_blocks(timeline: Timeline, moment: Moment, published: _Published, first: int) -> None:
+    """Adds the blocks of all requests that begin with a first block.
+
+    The pass over the pool is what costs: what other waiting requests will ask for is added in the same one, as far as
+    their first blocks are known from an earlier step.
+    """
+    chains = remembered(timeline).kept("chains")
+    wanted = {first}
+    for request_id in moment.state.waiting:
+        chain = chains.get(request_id)
+        if isinstance(chain, array) and chain and chain[0] in published.origins:
+            wanted.add(chain[0])
+    wanted -= published.known
+    owners = {owner: _chain(timeline, moment, owner, 1) for link in wanted for owner in published.origins[link]}
+    groups = moment.state.duplicate_groups
+    for block_id, (request_id, index) in moment.state.cached_from.items():
+        chain = owners.get(request_id)
+        if chain is not None:
+            if index >= len(chain):
+                _chain(timeline, moment, request_id, index + 1)
+            group = groups.get(block_id)
+            published.block_ids[chain[index]] = block_id if group is None else next(iter(group))
+    published.known |= wanted

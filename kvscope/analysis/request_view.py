@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvscope import events as ev
+from kvscope.analysis.admission_sentences import hit_owners, no_hit_reason
 from kvscope.analysis.history import request_history
 from kvscope.analysis.memory import remembered
 from kvscope.analysis.pool_view import BlockChange, pool_view
-from kvscope.analysis.queue_sentences import hit_owners, no_hit_reason
 from kvscope.analysis.spans import Part, Span, count, dim, say, strong
 from kvscope.analysis.step_facts import StepShare
 from kvscope.analysis.text import visible

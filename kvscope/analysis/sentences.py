@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvscope import events as ev
-from kvscope.analysis import block_sentences, queue_sentences
+from kvscope.analysis import admission_sentences, block_sentences, queue_sentences, token_sentences
 from kvscope.analysis.memory import remembered
 from kvscope.analysis.spans import Part, Sentence, Span, count, dim, figure, say, strong
 from kvscope.analysis.step_facts import StepFacts
@@ -30,13 +30,13 @@ def sentences(timeline: Timeline, moment: Moment) -> list[Sentence]:
         *block_sentences.unpublished(moment),
         *queue_sentences.refusal(timeline, moment),
         *queue_sentences.rejections(moment),
-        *queue_sentences.admissions(timeline, moment),
+        *admission_sentences.admissions(timeline, moment),
         *block_sentences.evictions(moment),
         *block_sentences.ends(moment),
-        *block_sentences.drafts(moment),
-        *block_sentences.prefills(timeline, moment),
+        *token_sentences.drafts(moment),
+        *token_sentences.prefills(timeline, moment),
         *block_sentences.allocations(moment),
-        *block_sentences.unused_budget(facts),
+        *token_sentences.unused_budget(facts),
         *queue_sentences.got_nothing(timeline, moment),
         *queue_sentences.arrivals(moment),
         *block_sentences.transfers(moment),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from kvscope import events as ev
 from kvscope.replay.timeline import Moment
+from kvscope.state import EngineState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,3 +123,8 @@ def _shares(moment: Moment, scheduled: ev.TokensScheduled, rolled_back: dict[str
             num_computed_before=before,
         )
     return shares
+
+
+def setting(state: EngineState, name: str) -> object:
+    """Returns a recorded scheduler setting; None where there is none of that name."""
+    return None if state.config is None else state.config.settings.get(name)

@@ -24,7 +24,9 @@ from kvscope.state import EngineState, RequestState
 BLOCK_TESTS = ("full_isl", "full_isl_watermark", "blocks", "watermark")
 """The tests whose figures are blocks."""
 
-MAX_JUDGED = 256
+_KNOWN_SETTINGS = frozenset(field.name for field in dataclasses.fields(SchedulerConfig))
+
+MAX_JUDGED = 128
 """How many waiting requests `would_fit` judges: enough to answer who is blocked, and bounded in time."""
 
 
@@ -122,8 +124,7 @@ def would_fit(timeline: Timeline, moment: Moment) -> WouldFit:
 
 def scheduler_config(config: EngineConfigured) -> SchedulerConfig:
     """Returns the recorded settings as the rules take them; settings that this version does not know are left out."""
-    known = {field.name for field in dataclasses.fields(SchedulerConfig)}
-    settings: dict[str, Any] = {name: value for name, value in config.settings.items() if name in known}
+    settings: dict[str, Any] = {name: value for name, value in config.settings.items() if name in _KNOWN_SETTINGS}
     return SchedulerConfig(**{**settings, "num_gpu_blocks": config.num_gpu_blocks, "block_size": config.block_size})
 
 
