@@ -3,7 +3,8 @@
 Arrivals and aborts come either at the steps at which they came in the recording, or at their recorded times on a clock
 that an estimate of each step's duration moves forward. Outputs are the recorded ones. Where a request runs on beyond
 what the recording knows of it (it was aborted, or the recording ended, or only the model's length ended it), its
-further tokens are made up: they equal no recorded token, so that they hit nothing recorded and stop nothing.
+further tokens are made up: they equal no recorded token, so that they hit nothing recorded and stop nothing. Drafts are
+those that followed the same sampling of the request, counted from its first.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class RunNotes:
 
     num_made_up_tokens: Counter[str] = field(default_factory=Counter)
     """By request: tokens beyond what the recording knows."""
+    num_undrafted_samplings: Counter[str] = field(default_factory=Counter)
+    """By request, with speculation: samplings beyond those of the recording; what follows them is not drafted."""
     refused: list[str] = field(default_factory=list)
     """Requests that the changed `max_model_len` has no place for; an engine refuses them."""
     cut_short: list[str] = field(default_factory=list)
@@ -151,6 +154,10 @@ class WorkloadRun:
             num_output = request.num_output_tokens
             if num_output > len(entry.output_token_ids):
                 self.notes.num_made_up_tokens[request.request_id] = num_output - len(entry.output_token_ids)
+            if self._config.num_spec_tokens:
+                num_more = self._runner.scripts[request.request_id].num_samplings - len(entry.drafts)
+                if num_more > 0:
+                    self.notes.num_undrafted_samplings[request.request_id] = num_more
             end = entry.end
             if end is None or self._is_open(entry):
                 continue

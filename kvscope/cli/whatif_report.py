@@ -138,6 +138,11 @@ def notes_of(stuck: Stuck | None, notes: RunNotes) -> Iterator[str]:
             f"{notes.num_made_up_tokens.total()} output tokens are made up, as these ran on beyond what the recording "
             f"knows of them: {names}"
         )
+    if notes.num_undrafted_samplings:
+        yield (
+            f"{notes.num_undrafted_samplings.total()} samplings of {len(notes.num_undrafted_samplings)} requests are "
+            "more than the recording has: what would have been drafted after them is unknown, and nothing is"
+        )
     if notes.refused:
         yield f"an engine refuses {some([visible(key) for key in notes.refused], 4)}: longer than max_model_len"
     if notes.cut_short:
