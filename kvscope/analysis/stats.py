@@ -20,6 +20,8 @@ from kvscope.replay.timeline import StepSummary, Timeline
 
 Grouping = Literal["priority", "salt", "length"]
 
+OCCUPANCY_COLUMNS = 60
+
 LENGTH_CLASSES = (128, 512, 2048, 8192)
 """Prompts shorter than each of these form a class; the rest is the last one."""
 
@@ -132,6 +134,8 @@ class RunStatistics:
     """Requests that waited after the admissions, of all steps."""
     times: TimeShares | None
     occupancy: Occupancy | None
+    occupancy_columns: tuple[float, ...]
+    """The share of live blocks over time: the peaks of at most `OCCUPANCY_COLUMNS` stretches of equal length."""
     warnings: list[Warning]
 
 
@@ -159,6 +163,7 @@ def statistics(figures: RunFigures, summaries: Sequence[StepSummary] = ()) -> Ru
         num_queued=distribution(steps.num_waiting),
         times=_time_shares(figures),
         occupancy=_occupancy(figures, summaries),
+        occupancy_columns=_occupancy_columns(figures, summaries),
         warnings=wrong_readings(figures, requests),
     )
 
@@ -232,6 +237,17 @@ def _occupancy(figures: RunFigures, summaries: Sequence[StepSummary]) -> Occupan
         mean_cached=sum(summary.num_cached_blocks for summary in summaries) / len(summaries) / usable,
         num_evicted_blocks=sum(summary.num_evicted_blocks for summary in summaries),
         num_usable_blocks=usable,
+    )
+
+
+def _occupancy_columns(figures: RunFigures, summaries: Sequence[StepSummary]) -> tuple[float, ...]:
+    if figures.config is None or not summaries:
+        return ()
+    usable = max(figures.config.num_gpu_blocks - 1, 1)
+    length = -(-len(summaries) // OCCUPANCY_COLUMNS)
+    return tuple(
+        max(summary.num_live_blocks for summary in summaries[start : start + length]) / usable
+        for start in range(0, len(summaries), length)
     )
 
 

@@ -1,0 +1,339 @@
+"""A recording's statistics as text of 80 columns and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kvscope.analysis.detectors import Finding
+from kvscope.analysis.latencies import RequestLatency, Unit
+from kvscope.analysis.percentiles import Distribution, histogram
+from kvscope.analysis.run_figures import RequestFigures
+from kvscope.analysis.stats import GroupSummary, LatencySummary, RunStatistics
+from kvscope.analysis.text import visible
+from kvscope.cli.plain_table import duration, number, share, table, wrapped
+
+_LATENCIES = {"queue": "queue", "ttft": "TTFT", "itl": "ITL", "end_to_end": "end-to-end"}
+_NUM_BARS = 10
+_BAR_CELLS = 40
+_LABEL_CELLS = 14
+_SPARKS = " ▁▂▃▄▅▆▇█"
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def as_text(name: str, found: RunStatistics, histogram_of: str) -> list[str]:
+    """Returns the statistics of the whole run in lines."""
+    unit = found.latencies.unit
+    lines = [*_head(name, found), "", *_latency_table(found.latencies), "", *_figures(found)]
+    if found.occupancy_columns:
+        lines += ["", *_occupancy_line(found)]
+    if histogram_of != "none":
+        lines += _histogram_lines(found, histogram_of, unit)
+    return lines
+
+
+def _head(name: str, found: RunStatistics) -> list[str]:
+    figures, speed = found.figures, found.throughput
+    ends = Counter(request.finish_reason or "unfinished" for request in figures.requests.values())
+    took = f" in {speed.duration_ns / 1e9:,.2f} s" if speed.duration_ns is not None else ""
+    what = f"{len(figures.requests)} requests, {speed.num_steps:,} steps{took}"
+    lines = wrapped(f"{visible(name)}: {what}", first="", rest="    ")
+    if figures.config is not None:
+        config = figures.config
+        where = f" on {visible(config.device)} ({visible(config.dtype)})" if found.latencies.unit == "ns" else ""
+        lines += wrapped(
+            f"{visible(config.model)}{where}, {config.num_gpu_blocks - 1} blocks of {config.block_size} tokens"
+        )
+    parts = [f"{count} {'ended by ' if reason in ('stop', 'length') else ''}{reason}" for reason, count in ends.items()]
+    parts += [f"{figures.num_rejected} refused"] if figures.num_rejected else []
+    parts += [f"{figures.num_failed_steps} failed step"] if figures.num_failed_steps else []
+    lines += wrapped(", ".join(parts) or "no requests")
+    if found.latencies.unit == "steps":
+        lines += wrapped("A scripted run without a clock: times are in steps.")
+    return lines
+
+
+def _latency_table(summary: LatencySummary) -> list[str]:
+    head = ("ms" if summary.unit == "ns" else "steps", "mean", "p50", "p90", "p95", "p99", "max", "of")
+    return table(head, [(label, *_row(getattr(summary, key), summary.unit)) for key, label in _LATENCIES.items()])
+
+
+def _row(found: Distribution | None, unit: Unit) -> Sequence[str]:
+    if found is None:
+        return ("–",) * 6 + ("0",)
+    values = (found.mean, found.p50, found.p90, found.p95, found.p99, found.largest)
+    return (*(duration(value, unit) for value in values), number(found.num_values))
+
+
+def _figures(found: RunStatistics) -> list[str]:
+    figures, hits = found.figures, found.hits
+    said: list[tuple[str, str]] = [("throughput", _throughput_text(found))]
+    if found.budget_use is not None:
+        said.append(("budget", f"{share(found.budget_use)} used, of the steps that scheduled anything"))
+    if found.batch_sizes is not None and found.num_queued is not None:
+        sizes, queued = found.batch_sizes, found.num_queued
+        said.append(
+            (
+                "batch",
+                f"{number(sizes.mean)} requests a step in the mean, p50 {number(sizes.p50)}, at most "
+                f"{number(sizes.largest)}; waiting {number(queued.mean)}, at most {number(queued.largest)}",
+            )
+        )
+    asked = f"{number(hits.num_first_hit_tokens)} of {number(hits.num_queried_tokens)} tokens at first admissions"
+    said.append(("prefix hits", f"{share(hits.hit_rate)}: {asked}, on others' blocks"))
+    if hits.num_requeried_tokens:
+        later = hits.num_other_hit_tokens - hits.num_first_hit_tokens
+        said.append(
+            (
+                "",
+                f"after preemptions {number(later + hits.num_own_hit_tokens)} of {number(hits.num_requeried_tokens)}: "
+                f"{number(hits.num_own_hit_tokens)} on own blocks, {number(later)} on others'",
+            )
+        )
+    victims = len({request_id for _, request_id in figures.preemptions})
+    said.append(
+        (
+            "preemptions",
+            f"{len(figures.preemptions)} of {victims} requests: {number(figures.num_lost_tokens)} tokens thrown away, "
+            f"{number(figures.num_recomputed_tokens)} computed twice"
+            if figures.preemptions
+            else "none",
+        )
+    )
+    if figures.num_draft_tokens:
+        rate = figures.num_accepted_drafts / figures.num_draft_tokens
+        said.append(("drafts", f"{share(rate)} of {number(figures.num_draft_tokens)} accepted"))
+    if found.occupancy is not None:
+        pool = found.occupancy
+        said.append(
+            (
+                "pool",
+                f"{share(pool.mean_live)} live in the mean, {share(pool.peak_live)} at the peak in step "
+                f"{pool.peak_step}; {share(pool.mean_cached)} free and cached; {number(pool.num_evicted_blocks)} "
+                "cached blocks evicted",
+            )
+        )
+    if figures.stops_with_waiting:
+        stops = ", ".join(f"{reason} {count}" for reason, count in figures.stops_with_waiting.most_common())
+        said.append(("waiting for", f"{stops} (steps after which somebody waited)"))
+    if figures.num_empty_steps:
+        said.append(("empty steps", f"{figures.num_empty_steps} while something waited"))
+    if found.times is not None:
+        said.append(("time", _times_text(found)))
+    return [line for label, text in said for line in _labelled(label, text)]
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    return wrapped(text, first=f"  {label:<{_LABEL_CELLS}}", rest=" " * (_LABEL_CELLS + 2))
+
+
+def _throughput_text(found: RunStatistics) -> str:
+    speed = found.throughput
+    if speed.duration_ns is None:
+        steps = max(speed.num_steps, 1)
+        return (
+            f"{number(speed.num_prompt_tokens / steps, 2)} prompt and {number(speed.num_output_tokens / steps, 2)} "
+            f"output tokens a step"
+        )
+    return (
+        f"{number(speed.per_second(speed.num_prompt_tokens))} prompt tokens/s "
+        f"({number(speed.per_second(speed.num_computed_prompt_tokens))} without hits), "
+        f"{number(speed.per_second(speed.num_output_tokens))} output tokens/s"
+    )
+
+
+def _times_text(found: RunStatistics) -> str:
+    times = found.times
+    if times is None or not times.total_ns:
+        return "–"
+    parts = ("schedule", "forward", "sample", "update", "record", "between")
+    shares = [f"{part} {getattr(times, f'{part}_ns') / times.total_ns:.1%}" for part in parts]
+    return ", ".join(shares).replace("between", "between steps")
+
+
+def _occupancy_line(found: RunStatistics) -> list[str]:
+    most = max((column for column in found.occupancy_columns), default=0.0)
+    sparks = "".join(_SPARKS[min(-(-int(column * 800) // 100), 8)] for column in found.occupancy_columns)
+    return [f"  {'live blocks':<{_LABEL_CELLS}}{sparks}", f"  {'':<{_LABEL_CELLS}}steps left to right, peak {most:.0%}"]
+
+
+def _histogram_lines(found: RunStatistics, name: str, unit: Unit) -> list[str]:
+    values: list[float] = []
+    for time in found.requests:
+        values += time.itls if name == "itl" else [value for value in (getattr(time, name),) if value is not None]
+    bars = histogram(values, _NUM_BARS)
+    if not bars:
+        return []
+    most = max(bar.num_values for bar in bars)
+    rows = []
+    for bar in bars:
+        cells = round(bar.num_values / most * _BAR_CELLS) or (1 if bar.num_values else 0)
+        rows.append((f"{duration(bar.low, unit)} – {duration(bar.high, unit)}", number(bar.num_values), "█" * cells))
+    left, middle = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
+    head = f"  {_LATENCIES[name]}, {'ms' if unit == 'ns' else 'steps'}"
+    return ["", head, *(f"  {label:>{left}}  {count:>{middle}}  {bar}".rstrip() for label, count, bar in rows)]
+
+
+def groups_text(groups: Iterable[GroupSummary]) -> list[str]:
+    """Returns a table of the groups."""
+    rows = []
+    unit = "ms"
+    for group in groups:
+        summary = group.latencies
+        unit = "ms" if summary.unit == "ns" else "steps"
+        row = [visible(group.name), number(group.num_requests), number(group.num_preemptions)]
+        for value in (summary.queue, summary.ttft, summary.itl):
+            row += [duration(value.p50, summary.unit), duration(value.p99, summary.unit)] if value else ["–", "–"]
+        rows.append(row)
+    head = (unit, "of", "preempt", "queue50", "p99", "TTFT50", "p99", "ITL50", "p99")
+    return ["", *table(head, rows)]
+
+
+def requests_text(found: RunStatistics) -> list[str]:
+    """Returns a table of all requests, by arrival."""
+    unit = found.latencies.unit
+    rows = []
+    for time in found.requests:
+        request = found.figures.requests[time.request_id]
+        rows.append(
+            (
+                visible(time.request_id),
+                number(request.num_prompt_tokens),
+                number(len(request.token_steps)),
+                number(request.admissions[0].num_hit_tokens if request.admissions else 0),
+                number(len(request.preempted_steps)),
+                duration(time.queue, unit),
+                duration(time.ttft, unit),
+                duration(_mean(time.itls), unit),
+                duration(max(time.itls, default=None), unit),
+                request.finish_reason or "–",
+            )
+        )
+    times = "ms" if unit == "ns" else "steps"
+    head = (times, "prompt", "out", "hit", "pre", "queue", "TTFT", "ITL", "max", "end")
+    return ["", *table(head, rows, indent="")]
+
+
+def _mean(values: Sequence[int]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def warnings_text(found: RunStatistics) -> list[str]:
+    """Returns the wrong readings that lie near, each as a paragraph."""
+    lines: list[str] = []
+    for warning in found.warnings:
+        lines += wrapped(warning.text, first="! ", rest="  ")
+    return ["", *lines] if lines else []
+
+
+def findings_text(findings: Iterable[Finding]) -> list[str]:
+    """Returns what the detectors found, each as a paragraph."""
+    lines: list[str] = []
+    for finding in findings:
+        lines += wrapped(str(finding.sentence), first="", rest="  ")
+    return ["", *lines] if lines else ["", "Detectors: nothing found."]
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def as_json(
+    name: str, found: RunStatistics, groups: Iterable[GroupSummary], findings: Iterable[Finding] | None
+) -> dict[str, Any]:
+    """Returns everything, times in `unit`; `findings` is None where nobody looked for them."""
+    figures, speed, hits = found.figures, found.throughput, found.hits
+    return {
+        "file": name,
+        "unit": found.latencies.unit,
+        "num_steps": speed.num_steps,
+        "num_requests": len(figures.requests),
+        "num_refused": figures.num_rejected,
+        "num_failed_steps": figures.num_failed_steps,
+        "latencies": latencies_json(found.latencies),
+        "throughput": {
+            **dataclasses.asdict(speed),
+            "prompt_tokens_per_second": speed.per_second(speed.num_prompt_tokens),
+            "computed_prompt_tokens_per_second": speed.per_second(speed.num_computed_prompt_tokens),
+            "output_tokens_per_second": speed.per_second(speed.num_output_tokens),
+        },
+        "budget_use": found.budget_use,
+        "batch_sizes": _optional(found.batch_sizes),
+        "num_waiting": _optional(found.num_queued),
+        "hits": {**dataclasses.asdict(hits), "hit_rate": hits.hit_rate},
+        "preemptions": {
+            "num_preemptions": len(figures.preemptions),
+            "list": figures.preemptions,
+            "num_lost_tokens": figures.num_lost_tokens,
+            "num_recomputed_tokens": figures.num_recomputed_tokens,
+        },
+        "stop_steps": dict(figures.stops),
+        "stop_steps_while_waiting": dict(figures.stops_with_waiting),
+        "num_empty_steps": figures.num_empty_steps,
+        "drafts": {"num_proposed": figures.num_draft_tokens, "num_accepted": figures.num_accepted_drafts},
+        "occupancy": _optional(found.occupancy),
+        "times": None
+        if found.times is None
+        else {**dataclasses.asdict(found.times), "between_ns": found.times.between_ns},
+        "warnings": [dataclasses.asdict(warning) for warning in found.warnings],
+        "findings": None if findings is None else [_finding_json(finding) for finding in findings],
+        "groups": [
+            {
+                "name": group.name,
+                "num_requests": group.num_requests,
+                "num_preemptions": group.num_preemptions,
+                "latencies": latencies_json(group.latencies),
+            }
+            for group in groups
+        ],
+        "requests": [_request_json(figures.requests[time.request_id], time) for time in found.requests],
+    }
+
+
+def _finding_json(finding: Finding) -> dict[str, Any]:
+    return {
+        "kind": finding.kind,
+        "first_step": finding.first_step,
+        "last_step": finding.last_step,
+        "num_steps": finding.num_steps,
+        "request_ids": finding.request_ids,
+        "figures": finding.figures,
+        "sentence": finding.sentence.text,
+    }
+
+
+def latencies_json(summary: LatencySummary) -> dict[str, Any]:
+    """Returns the distributions by name."""
+    return {key: _optional(getattr(summary, key)) for key in _LATENCIES}
+
+
+def _optional(record: Any) -> dict[str, Any] | None:
+    return None if record is None else dataclasses.asdict(record)
+
+
+def _request_json(request: RequestFigures, time: RequestLatency) -> dict[str, Any]:
+    return {
+        "id": request.request_id,
+        "priority": request.priority,
+        "cache_salt": request.cache_salt,
+        "num_prompt_tokens": request.num_prompt_tokens,
+        "num_output_tokens": len(request.token_steps),
+        "arrival_step": request.arrival_step,
+        "first_admitted_step": request.first_admitted_step,
+        "first_token_step": request.first_token_step,
+        "finished_step": request.finished_step,
+        "finish_reason": request.finish_reason,
+        "num_hit_tokens": request.num_hit_tokens,
+        "num_own_hit_tokens": request.num_own_hit_tokens,
+        "preempted_steps": request.preempted_steps,
+        "num_lost_tokens": request.num_lost_tokens,
+        "num_recomputed_tokens": request.num_recomputed_tokens,
+        "input_processing": time.input_processing,
+        "queue": time.queue,
+        "ttft": time.ttft,
+        "end_to_end": time.end_to_end,
+        "itls": list(time.itls),
+    }
