@@ -204,7 +204,7 @@ def _smallest(rerun: Rerun, setting: str, now: int, most: int) -> Change:
 
 
 def _search(admits: Callable[[int], bool], most: int) -> int | None:
-    """Returns a change of 1 to `most` that admits while one less does not (no change does not); None where none does."""
+    """Returns a change of 1 to `most` that admits while one less does not (none at all does not), or None."""
     fails, size = 0, 1
     while size < most and not admits(size):
         fails, size = size, size * 2

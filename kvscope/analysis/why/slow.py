@@ -273,8 +273,10 @@ def _first_token(request_id: str, notes: Sequence[StepNote], arrival: ev.Request
     has_clock = first is not None and first.end_ns is not None and arrival is not None and bool(later)
     queue_ns = prefill_ns = idle_ns = ttft_ns = None
     if has_clock:
-        assert first is not None and first.end_ns is not None and arrival is not None
-        # The submission is stamped before template and tokenization: what lies behind them until its first step is queue.
+        assert first is not None
+        assert first.end_ns is not None
+        assert arrival is not None
+        # The submission is stamped before template and tokenization; from their end to its first step it queued.
         submitted = arrival.arrival_ns or (until[0].start_ns or 0)
         ttft_ns = first.end_ns - submitted
         queue_ns = max((later[0].start_ns or 0) - submitted - arrival.template_ns - arrival.tokenize_ns, 0)

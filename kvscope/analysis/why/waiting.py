@@ -379,10 +379,10 @@ class _AdmissionBooks:
                         self.num_scheduled_from_here += event.num_scheduled_tokens
                 case _:
                     pass
-            if change < 0 and isinstance(event, ev.BlockAllocated | ev.BlockTouched):
-                if event.request_id == request_id and not is_past:
-                    is_there = True
-                    self.num_taken -= change
+            is_taken = isinstance(event, ev.BlockAllocated | ev.BlockTouched) and event.request_id == request_id
+            if is_taken and change < 0 and not is_past:
+                is_there = True
+                self.num_taken -= change
             if is_there:
                 changed_from_here += change
         self.num_free = free - changed_from_here

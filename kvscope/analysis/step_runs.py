@@ -1,0 +1,272 @@
+"""What the queues did in the steps of a run, gathered for the detectors: one pass over the states.
+
+Records are keyed by request and hold the steps in which something was so. Knows no words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kvscope import events as ev
+from kvscope.analysis.memory import remembered
+from kvscope.analysis.step_facts import StepFacts
+from kvscope.analysis.verdicts import BLOCK_TESTS, scheduler_config, would_fit
+from kvscope.analysis.why.instant import capacity
+from kvscope.analysis.why.journal import num_sampled_by
+from kvscope.analysis.why.overview import Overview, overview
+from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.events import QueueTest
+from kvscope.replay.timeline import Moment, Timeline
+from kvscope.state import EngineState, StateError
+
+_LONG_PREFILL_SHARE = 0.5
+
+
+@dataclass(slots=True)
+class NeverFits:
+    """A request that waited and could not be admitted by an empty engine."""
+
+    need: int
+    have: int
+    unit: str
+    """blocks, or tokens where prompts may not be cut."""
+    steps: list[int] = field(default_factory=list)
+    behind: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Inversion:
+    """Steps in which a request waited while less urgent ones ran."""
+
+    steps: list[int] = field(default_factory=list)
+    request_ids: dict[str, None] = field(default_factory=dict)
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class HeadOfLine:
+    """Steps in which a head was refused and others behind it would have been admitted."""
+
+    reason: QueueTest
+    steps: list[int] = field(default_factory=list)
+    fitted: dict[str, list[int]] = field(default_factory=dict)
+    most: int = 0
+
+
+@dataclass(slots=True)
+class Overtaken:
+    """A waiting request, and who came later and was admitted first."""
+
+    steps: list[int] = field(default_factory=list)
+    by: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Empty:
+    """Steps on end that scheduled nothing while somebody waited."""
+
+    head_id: str
+    reason: QueueTest
+    need: int
+    have: int
+    num_waiting: int
+    steps: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LongPrefill:
+    """Steps in which one prompt took most of the tokens while others decoded."""
+
+    steps: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    decoders: dict[str, None] = field(default_factory=dict)
+    forward_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leak:
+    """Blocks that are neither free nor in any block table."""
+
+    step: int
+    block_ids: tuple[int, ...]
+    owner_ids: tuple[str, ...]
+    """Who had them last."""
+    num_free_blocks: int
+    num_held_blocks: int
+    pool: int
+    block_size: int
+
+
+@dataclass(slots=True)
+class StepRuns:
+    """All of it."""
+
+    overview: Overview
+    never_fits: dict[str, NeverFits] = field(default_factory=dict)
+    inversions: dict[str, Inversion] = field(default_factory=dict)
+    head_of_line: dict[str, HeadOfLine] = field(default_factory=dict)
+    overtaken: dict[str, Overtaken] = field(default_factory=dict)
+    skipped: list[tuple[str, list[int]]] = field(default_factory=list)
+    """Runs of steps in which a running request got nothing."""
+    empty: list[Empty] = field(default_factory=list)
+    long_prefills: dict[str, LongPrefill] = field(default_factory=dict)
+    first_leak: Leak | None = None
+    contradiction: tuple[int, StateError] | None = None
+    """The step whose events do not fit the state before it."""
+
+
+def step_runs(timeline: Timeline) -> StepRuns:
+    """Gathers a whole recording. Moves the timeline."""
+    runs = StepRuns(overview(timeline))
+    gatherer = _Gatherer(timeline, runs)
+    for step in range(timeline.first_step, timeline.last_step + 1):
+        try:
+            moment = timeline.at(step)
+        except StateError as error:
+            runs.contradiction = (step, error)
+            break
+        gatherer.add(moment)
+    return runs
+
+
+class _Gatherer:
+    def __init__(self, timeline: Timeline, runs: StepRuns) -> None:
+        self._timeline = timeline
+        self._runs = runs
+        self._config: SchedulerConfig | None = None
+        self._arrivals = {row.request_id: row.arrival_step for row in runs.overview.requests}
+        self._open_skips: dict[str, list[int]] = {}
+        self._last_holders: dict[int, str] = {}
+
+    def add(self, moment: Moment) -> None:
+        state = moment.state
+        if self._config is None:
+            if state.config is None:
+                return
+            self._config = scheduler_config(state.config)
+        facts = remembered(self._timeline).facts(moment)
+        self._note_waiting(moment, facts, self._config)
+        self._note_head(moment, facts)
+        self._note_empty(facts)
+        self._note_prefill(moment, facts)
+        self._note_skipped(moment, facts)
+        self._note_books(state, moment)
+
+    def _note_waiting(self, moment: Moment, facts: StepFacts, config: SchedulerConfig) -> None:
+        state, runs = moment.state, self._runs
+        later = [request_id for request_id in facts.admitted_ids if request_id in self._arrivals]
+        running = [*state.running, *facts.late_ends]
+        for position, request_id in enumerate(state.waiting):
+            request = state.requests[request_id]
+            fits = capacity(config, state, request)
+            if not fits.can_ever_fit:
+                found = runs.never_fits.get(request_id)
+                if found is None:
+                    is_blocks = fits.blocks_of_all_tokens > fits.pool
+                    found = runs.never_fits[request_id] = NeverFits(
+                        fits.blocks_of_all_tokens if is_blocks else request.num_tokens,
+                        fits.pool if is_blocks else config.token_budget,
+                        "blocks" if is_blocks else "tokens",
+                    )
+                found.steps.append(moment.step)
+                found.behind.update(dict.fromkeys(state.waiting[position + 1 :]))
+            overtaken = runs.overtaken.setdefault(request_id, Overtaken())
+            overtaken.steps.append(moment.step)
+            mine = self._arrivals.get(request_id, 0)
+            overtaken.by += [key for key in later if self._arrivals[key] > mine and key not in overtaken.by]
+            if config.policy == "priority":
+                self._note_inversion(moment, request_id, running)
+
+    def _note_inversion(self, moment: Moment, request_id: str, running: Sequence[str]) -> None:
+        requests = moment.state.requests
+        lower = [key for key in running if requests[key].priority > requests[request_id].priority]
+        if lower:
+            inversion = self._runs.inversions.setdefault(request_id, Inversion())
+            inversion.steps.append(moment.step)
+            inversion.request_ids.update(dict.fromkeys(lower))
+            inversion.tokens += num_sampled_by(moment.events, set(lower))
+
+    def _note_head(self, moment: Moment, facts: StepFacts) -> None:
+        blocked = facts.blocked
+        if blocked is None or blocked.reason not in (*BLOCK_TESTS, "chunked_prefill_off", "spec_pad_budget"):
+            return
+        if len(moment.state.waiting) < 2:
+            return
+        fitted = [key for key in would_fit(self._timeline, moment).request_ids if key != blocked.request_id]
+        if fitted:
+            found = self._runs.head_of_line.setdefault(blocked.request_id, HeadOfLine(blocked.reason))
+            found.steps.append(moment.step)
+            found.most = max(found.most, len(fitted))
+            for request_id in fitted:
+                found.fitted.setdefault(request_id, []).append(moment.step)
+
+    def _note_empty(self, facts: StepFacts) -> None:
+        ended, blocked = facts.admission_ended, facts.blocked
+        if facts.shares or facts.failed is not None or ended is None or blocked is None or not ended.num_waiting:
+            return
+        empty = self._runs.empty
+        last = empty[-1] if empty else None
+        if last is None or (last.head_id, last.reason, last.steps[-1]) != (
+            blocked.request_id,
+            blocked.reason,
+            facts.step - 1,
+        ):
+            last = Empty(blocked.request_id, blocked.reason, blocked.need, blocked.have, ended.num_waiting)
+            empty.append(last)
+        last.steps.append(facts.step)
+        last.num_waiting = max(last.num_waiting, ended.num_waiting)
+
+    def _note_prefill(self, moment: Moment, facts: StepFacts) -> None:
+        total = facts.num_scheduled_tokens
+        decoders = [key for key, share in facts.shares.items() if not share.is_prefill]
+        if not decoders:
+            return
+        for request_id, share in facts.shares.items():
+            if share.is_prefill and share.num_tokens >= _LONG_PREFILL_SHARE * total:
+                found = self._runs.long_prefills.setdefault(request_id, LongPrefill())
+                found.steps.append(moment.step)
+                found.tokens.append(share.num_tokens)
+                found.shares.append(share.num_tokens / total)
+                found.decoders.update(dict.fromkeys(decoders))
+                found.forward_ns += facts.finished.forward_ns if facts.finished is not None else 0
+
+    def _note_skipped(self, moment: Moment, facts: StepFacts) -> None:
+        if facts.started is None:
+            return
+        idle = {key for key in moment.state.running if key not in facts.shares}
+        for request_id in [key for key in self._open_skips if key not in idle]:
+            del self._open_skips[request_id]
+        for request_id in idle:
+            if request_id not in self._open_skips:
+                self._open_skips[request_id] = []
+                self._runs.skipped.append((request_id, self._open_skips[request_id]))
+            self._open_skips[request_id].append(moment.step)
+
+    def _note_books(self, state: EngineState, moment: Moment) -> None:
+        """Holds the sum of references against the tables; looks at the blocks themselves where they differ."""
+        if self._runs.first_leak is not None:
+            return
+        ended = set(state.ended_ids)
+        live = [request for key, request in state.requests.items() if key not in ended]
+        for event in moment.events:
+            if isinstance(event, ev.BlockAllocated | ev.BlockTouched):
+                self._last_holders.update(dict.fromkeys(event.block_ids, event.request_id))
+        if sum(state.ref_cnts) == sum(len(request.block_ids) for request in live):
+            return
+        held = {block_id for request in live for block_id in request.block_ids}
+        lost = [
+            block_id
+            for block_id in range(1, len(state.ref_cnts))
+            if block_id not in held and block_id not in state.free_queue
+        ]
+        self._runs.first_leak = Leak(
+            step=moment.step,
+            block_ids=tuple(lost),
+            owner_ids=tuple(dict.fromkeys(self._last_holders[key] for key in lost if key in self._last_holders)),
+            num_free_blocks=state.num_free_blocks,
+            num_held_blocks=len(held),
+            pool=state.num_usable_blocks,
+            block_size=state.config.block_size if state.config is not None else 0,
+        )

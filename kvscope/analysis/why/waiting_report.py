@@ -1,0 +1,274 @@
+"""The words on a request's waits: each wait in a sentence, and one step of it from near."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kvscope.analysis.spans import Part, count, dim, figure, plain, request, strong
+from kvscope.analysis.spans import step as step_span
+from kvscope.analysis.why.changes import Change
+from kvscope.analysis.why.instant import AdmissionTest, Holder, WaitingInstant
+from kvscope.analysis.why.layout import Line, Section, sentence, table
+from kvscope.analysis.why.waiting import LetIn, Stretch, Wait, WaitStep
+from kvscope.analysis.why.words import (
+    BLOCK_TESTS,
+    TEST_NAMES,
+    names,
+    span_of,
+    steps_listed,
+    steps_words,
+    still_blocked,
+)
+
+_MAX_STRETCHES = 12
+_MAX_HOLDERS = 12
+_MAX_BEHIND = 8
+
+_TEST_TITLES = {
+    "no_preemption": "preemptions in the step",
+    "budget_left": "tokens left in the step",
+    "sequence_free": "sequences, with it",
+    "at_the_head": "requests ahead of it",
+    "prefix_lookup": "prefix lookup",
+    "whole_prompt_in_budget": "prompt in one piece",
+    "all_tokens_fit": "all its tokens fit",
+    "first_chunk_fits": "first chunk fits",
+}
+
+
+def wait_sentences(request_id: str, waits: Sequence[Wait]) -> Iterator[Line]:
+    """✗ Each wait: how long, on which test, who let it in, who of lower priority ran meanwhile."""
+    for wait in waits:
+        yield sentence("✗", *_wait_words(request_id, wait))
+        ran = wait.lower_priority_ran
+        if ran.steps:
+            yield sentence(
+                "▲",
+                strong("Priority inversion"),
+                f" in steps {steps_listed(ran.steps)}: ",
+                *names(ran.request_ids),
+                " of lower priority ran and sampled ",
+                figure(count(ran.sampled_tokens, "token")),
+            )
+
+
+def _wait_words(request_id: str, wait: Wait) -> list[Part]:
+    how = "waited" if wait.ended is not None else "waits"
+    parts: list[Part] = [
+        strong(f"{'Preempted, then ' if wait.kind == 'preempted' else ''}{how} {count(wait.waited_steps, 'step')}"),
+        " (",
+        *steps_words(wait.since_step, wait.last_step),
+        "): ",
+    ]
+    longest = sorted(wait.stretches, key=lambda stretch: -stretch.num_steps)
+    parts += _stretch_words(longest[0])
+    if len(longest) > 1:
+        parts.append(dim(f", and {count(len(longest) - 1, 'other stretch', 'other stretches')}"))
+    if wait.let_in_by is not None:
+        parts += ["; ", *_let_in_words(wait, wait.let_in_by)]
+    elif wait.ended == "aborted":
+        parts += [f"; it was aborted at step {wait.ended_step}"]
+    else:
+        parts.append("; it still waits at the end of the recording")
+    if wait.overtaken_by:
+        parts += ["; overtaken by ", *names(wait.overtaken_by)]
+    return parts
+
+
+def _stretch_words(stretch: Stretch) -> list[Part]:
+    parts: list[Part] = [] if stretch.is_head else ["behind ", request(stretch.head_id), ", which "]
+    it = "it " if stretch.is_head else ""
+    wm = f"+{stretch.watermark_blocks}" if stretch.watermark_blocks else ""
+    need, have = span_of(*stretch.need), span_of(*stretch.have)
+    match stretch.reason:
+        case "full_isl" | "full_isl_watermark" | "blocks" | "watermark":
+            what = TEST_NAMES[stretch.reason].removeprefix("blocks ")
+            return [*parts, it + "needed ", figure(f"{need}{wm} blocks"), f" {what}, ", figure(have), " were free"]
+        case "max_num_seqs":
+            seqs = "every one of " if not parts else "found every one of "
+            return [*parts, seqs, figure(f"{have} sequences"), " taken", dim(" (max_num_seqs)")]
+        case "chunked_prefill_off" | "spec_pad_budget":
+            return [*parts, it + "needed ", figure(f"{need} tokens"), " in one piece, ", figure(have), " were left"]
+        case "budget":
+            return [*parts, "found the token budget used up" if parts else "the token budget was used up"]
+        case None:
+            return [*parts, "the step did not come to admissions"]
+        case reason:
+            return [*parts, f"was refused: {TEST_NAMES[reason]}" if parts else TEST_NAMES[reason]]
+
+
+def _let_in_words(wait: Wait, let_in: LetIn) -> list[Part]:
+    parts: list[Part] = []
+    causes: list[Part] = []
+    if let_in.finished:
+        causes += [*names(let_in.finished), " finished at step ", step_span(let_in.step)]
+    if let_in.aborted:
+        causes += [" and " if causes else "", *names(let_in.aborted), " aborted"]
+    if let_in.freed_blocks:
+        causes.append(f" and gave {count(let_in.freed_blocks, 'block')} back" if causes else "")
+    if let_in.admitted_before:
+        causes += ["; " if causes else "", *names(let_in.admitted_before), " went before it"]
+    if not causes:
+        words = {
+            "budget": f"{count(let_in.token_budget_left, 'token')} of the next step were left for it",
+            "preempted": "the next step preempted nobody",
+        }
+        causes.append(words.get(let_in.reason or "", "blocks came free otherwise"))
+    parts += causes
+    parts += [f": {wait.ended} at step ", step_span(wait.ended_step if wait.ended_step is not None else -1)]
+    if let_in.reason in BLOCK_TESTS or let_in.freed_blocks:
+        parts.append(dim(f" with {let_in.free_before_admission} free, of which it took {let_in.taken_blocks}"))
+    return parts
+
+
+def instant_sections(request_id: str, instant: WaitingInstant, waits: Sequence[Wait]) -> Iterator[Section]:
+    """The step from near: tests, holders, who behind would have fitted, changes."""
+    step = instant.step
+    yield Section(f"THE ADMISSION TESTS AT STEP {step}, IN THE ORDER IN WHICH THEY RUN", tuple(_tests(instant)))
+    row = next((row for wait in waits for row in wait.steps if row.step == step), None)
+    if row is not None and row.stop == "budget":
+        parts = [f"{request_id} {tokens}" for request_id, tokens in _most(row.scheduled_tokens)]
+        yield Section(f"WHO GOT THE TOKENS OF STEP {step}", (sentence("", dim(" · ".join(parts))),))
+    yield Section(f"WHO HOLDS WHAT IT WAITS FOR, AT STEP {step}", tuple(_holders(instant.held_by)))
+    if row is not None and row.needs_behind:
+        yield Section(f"WHO BEHIND IT WOULD HAVE FITTED AT STEP {step}", tuple(_behind(row)))
+    if instant.changes:
+        title = f"WHAT WOULD HAVE ADMITTED IT AT STEP {step}, ONE CHANGE ALONE"
+        yield Section(title, tuple(_changes(request_id, instant)))
+
+
+def _most(tokens: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(tokens.items(), key=lambda item: -item[1])[:_MAX_HOLDERS]
+
+
+def _tests(instant: WaitingInstant) -> Iterator[Line]:
+    yield from table(
+        ("", "test", "need", "have", "setting"),
+        [_test_row(test) for test in instant.tests],
+        right=(2, 3),
+    )
+
+
+def _test_row(test: AdmissionTest) -> list[Part]:
+    glyph = "✓" if test.passed else "✗"
+    if not test.was_reached:
+        glyph = "·"
+    note = test.setting
+    if not test.was_reached:
+        note = "not reached; it passes" if test.passed else "not reached; it fails too"
+    if test.name == "prefix_lookup":
+        glyph = "●" if test.have else glyph
+        free = f"; {count(test.free_hit_blocks, 'hit block')} in the free queue cost one each"
+        return [glyph, "prefix lookup", "", str(test.have), "tokens hit" + (free if test.free_hit_blocks else "")]
+    need = f"{test.need}+{test.watermark_blocks}wm" if test.watermark_blocks else str(test.need)
+    failed = test.was_reached and not test.passed
+    title = _TEST_TITLES[test.name]
+    return [
+        glyph,
+        strong(title) if failed else title,
+        figure(need) if failed else need,
+        figure(str(test.have)) if failed else str(test.have),
+        dim(note),
+    ]
+
+
+def _holders(holders: Sequence[Holder]) -> Iterator[Line]:
+    if not holders:
+        yield sentence("", "nobody runs")
+        return
+    rows: list[list[Part]] = []
+    for holder in holders[:_MAX_HOLDERS]:
+        end = "ended in this step"
+        if not holder.ended_in_this_step:
+            end = f"at most {count(holder.tokens_to_its_end_at_most, 'token')} away"
+        enough = {True: "yes", False: "no", None: "?"}[holder.is_enough]
+        held, frees = str(holder.held_blocks), str(holder.frees_if_it_ends)
+        rows.append([request(holder.request_id), held, frees, enough, end])
+    yield from table(("request", "holds", "frees", "enough", "its end"), rows, right=(1, 2))
+    if len(holders) > _MAX_HOLDERS:
+        rest = holders[_MAX_HOLDERS:]
+        yield sentence("", dim(f"… {len(rest)} more hold {sum(holder.held_blocks for holder in rest)}"))
+
+
+def _behind(row: WaitStep) -> Iterator[Line]:
+    needs = list(row.needs_behind.items())
+    rows: list[list[Part]] = []
+    for request_id, need in needs[:_MAX_BEHIND]:
+        fits = request_id in row.fit_alone
+        rows.append(
+            [
+                "✓" if fits else "✗",
+                request(request_id),
+                "-" if need is None else str(need),
+                str(row.free),
+                "held up by those ahead alone" if fits else dim("would not have fitted"),
+            ]
+        )
+    yield from table(("", "request", "need", "free", ""), rows, right=(2, 3))
+    if len(needs) > _MAX_BEHIND:
+        fit = sum(request_id in row.fit_alone for request_id, _ in needs[_MAX_BEHIND:])
+        yield sentence("", dim(f"… {len(needs) - _MAX_BEHIND} more, {fit} of them would have fitted"))
+
+
+def _changes(request_id: str, instant: WaitingInstant) -> Iterator[Line]:
+    rows: list[list[Part]] = [
+        [change.setting, _value(change), _change_note(request_id, change)]
+        for change in sorted(instant.changes, key=lambda change: not change.helps)
+    ]
+    yield from table(("setting", "value", ""), rows)
+    capacity = instant.capacity
+    if not capacity.can_ever_fit:
+        yield sentence(
+            "✗",
+            strong("It can never be admitted"),
+            f": its tokens fill {count(capacity.blocks_of_all_tokens, 'block')}, the pool has {capacity.pool}",
+        )
+    elif not capacity.can_finish_alone:
+        yield sentence(
+            "!",
+            f"at its longest it fills {count(capacity.blocks_at_its_longest, 'block')}, more than the pool's "
+            f"{capacity.pool}: it cannot finish unless it stops early",
+        )
+
+
+def _value(change: Change) -> Part:
+    if not change.helps:
+        return dim("no value helps")
+    return strong(f"{_shown(change.now)} → {_shown(change.value)}")
+
+
+def _change_note(request_id: str, change: Change) -> Part:
+    """Returns what a change needs to be understood."""
+    if change.helps and change.watermark_blocks is not None:
+        return dim(f"keeps {count(change.watermark_blocks, 'block')} back")
+    if change.helps and change.difference is not None:
+        return dim(f"{abs(change.difference)} {'more' if change.difference > 0 else 'less'}")
+    if change.still_blocked is not None:
+        return dim(plain(still_blocked(change.still_blocked, request_id)))
+    return dim(change.note)
+
+
+def _shown(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def stretch_table(waits: Sequence[Wait]) -> Iterator[Line]:
+    """Which test failed in which steps."""
+    stretches = [stretch for wait in waits for stretch in wait.stretches]
+    rows: list[list[Part]] = []
+    for stretch in stretches[:_MAX_STRETCHES]:
+        wm = f"+{stretch.watermark_blocks}wm" if stretch.watermark_blocks else ""
+        reason = stretch.reason or "other"
+        has_figures = reason not in ("preempted", "budget", "policy", "other")
+        rows.append(
+            [
+                span_of(stretch.first_step, stretch.last_step),
+                request(stretch.head_id) if not stretch.is_head else "itself",
+                f"{span_of(*stretch.need)}{wm}" if has_figures else "",
+                span_of(*stretch.have) if has_figures else "",
+                TEST_NAMES[reason],
+            ]
+        )
+    yield from table(("steps", "head", "need", "have", "what failed"), rows, right=(2, 3))
+    if len(stretches) > _MAX_STRETCHES:
+        yield sentence("", dim(f"… {len(stretches) - _MAX_STRETCHES} more stretches (--json has all)"))
