@@ -89,6 +89,7 @@ class KvscopeApp(App[None]):
         return MainScreen(self.model, is_ascii=self.is_ascii)
 
     def on_mount(self) -> None:
+        self.set_class(self.is_ascii, "-ascii")
         if self._first_timeline is not None:
             self._take(self._first_timeline, self._initial_step)
         self.set_interval(POLL_SECONDS, self._poll)

@@ -262,6 +262,10 @@ class ScreenModel:
         first = self.scheduled.first_missing(window.first_step, last)
         if first is None:
             return False
-        for step, events in self.timeline.events(first, min(first + max_steps - 1, last)):
-            self.scheduled.add(step, events)
+        try:
+            for step, events in self.timeline.events(first, min(first + max_steps - 1, last)):
+                self.scheduled.add(step, events)
+        except KvscopeError as error:
+            self.error = error.message
+            return False
         return True

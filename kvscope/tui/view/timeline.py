@@ -158,7 +158,8 @@ def _token_rows(columns: Sequence[StepSummary | None], num_rows: int, cursor: in
 def _block_rows(
     columns: Sequence[StepSummary | None], state: EngineState, num_rows: int, cursor: int | None, glyphs: Glyphs
 ) -> list[Line]:
-    layers = (Layer("live", glyphs.bar_live), Layer("cached-bar", glyphs.bar_cached))
+    cached = "cached-bar" if glyphs.has_eighths else "cached"
+    layers = (Layer("live", glyphs.bar_live), Layer(cached, glyphs.bar_cached))
     heights = [
         stack_heights((column.num_live_blocks, column.num_cached_blocks), state.num_usable_blocks, num_rows)
         if column

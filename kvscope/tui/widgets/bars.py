@@ -60,7 +60,7 @@ class FooterBar(Panel):
 
     def __init__(self, model: ScreenModel, keys: Sequence[tuple[str, str]], *, is_ascii: bool) -> None:
         super().__init__(model, id="footer", is_ascii=is_ascii)
-        self.keys = keys
+        self.keys = [("enter" if key == "⏎" and is_ascii else key, what) for key, what in keys]
 
     def build(self, width: int, height: int) -> Sequence[Line]:
         return [footer_line(self.keys, width)]

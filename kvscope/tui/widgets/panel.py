@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from textual import events
 
+from kvscope.analysis.text import visible
+from kvscope.errors import KvscopeError
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.lines import Line, Span, rule
 from kvscope.tui.widgets.lines_view import LinesView
@@ -30,7 +32,14 @@ class Panel(LinesView):
         key = (self.model.version, width, height, self.has_focus)
         if width and height and key != self._shown:
             self._shown = key
-            self.set_lines(self.build(width, height))
+            self.set_lines(self._built(width, height))
+
+    def _built(self, width: int, height: int) -> Sequence[Line]:
+        """Returns the lines; a recording that cannot be read here says so in their place, the rest goes on."""
+        try:
+            return self.build(width, height)
+        except KvscopeError as error:
+            return [(Span(f" ✖ {visible(error.message)}", "bad"),)]
 
     def invalidate(self) -> None:
         """Builds the lines anew at the next `show`, whatever the model says."""
