@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from kvscope.cli import attach, check, doctor, live, models, replay, run, simulate, stats, whatif
+from kvscope.cli import attach, check, doctor, live, models, replay, run, simulate, stats, whatif, why
 from kvscope.errors import KvscopeError, UsageError
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # its tables cut the names of options at 80 columns
 )
 
-for command in (live, attach, run, simulate, check, replay, stats, whatif, models, doctor):
+for command in (live, attach, run, simulate, check, replay, why, stats, whatif, models, doctor):
     command.register(app)
 
 
