@@ -90,7 +90,9 @@ def _run_batch(options: EngineOptions, batch: Sequence[Submit], *, as_json: bool
         _run_to_end(built.engine, progress, checking, is_interrupted)
     progress.clear()
     if built.recording_path is not None:
-        print(f"{built.engine.step_index + 1} steps recorded in {built.recording_path}", file=sys.stderr)
+        num_steps = built.engine.step_index + 1
+        steps = "1 step" if num_steps == 1 else f"{num_steps} steps"
+        print(f"{steps} recorded in {built.recording_path}", file=sys.stderr)
     if is_interrupted():
         return INTERRUPTED
     return exit_code or (checking.report() if checking else 0)

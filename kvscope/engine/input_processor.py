@@ -36,6 +36,8 @@ def encode_prompt(
         raise UsageError("this engine has no tokenizer: give the prompt as token ids")
     if not prompt or (is_chat and not prompt.strip()):
         raise _empty()
+    if not _is_unicode(prompt + (system or "")):
+        raise SettingError("prompt", "the prompt has bytes that are no UTF-8 text: check the terminal's encoding")
     began = clock_ns()
     if not is_chat:
         token_ids = codec.encode(prompt)
@@ -67,6 +69,15 @@ def rejected(request_id: str, error: KvscopeError) -> ev.RequestRejected:
     return ev.RequestRejected(
         request_id=request_id, reason=error.setting, have=have, limit=limit, message=error.message
     )
+
+
+def _is_unicode(text: str) -> bool:
+    """False for a text with halves of surrogate pairs: what Python makes of a command line that is no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _not_empty(token_ids: list[int]) -> list[int]:

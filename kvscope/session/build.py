@@ -17,7 +17,7 @@ from kvscope import events as ev
 from kvscope.engine import settings
 from kvscope.engine.llm_engine import LLMEngine, ModelDescription
 from kvscope.engine.scheduling.config import SchedulerConfig
-from kvscope.errors import EngineError
+from kvscope.errors import EngineError, UsageError
 from kvscope.session.options import DEFAULT_SAMPLING, EngineOptions
 from kvscope.session.recordings_folder import remove_recording
 
@@ -124,6 +124,8 @@ def choose_device(options: EngineOptions) -> str:
     import torch
 
     if options.device is not None:
+        if options.device.partition(":")[0] not in ("cpu", "cuda"):
+            raise UsageError(f"--device must be cpu or cuda, not {options.device!r}")
         if options.device.startswith("cuda") and not torch.cuda.is_available():
             raise EngineError(f"--device {options.device}: torch {torch.__version__} finds no GPU; take --device cpu")
         return options.device

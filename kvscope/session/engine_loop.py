@@ -35,7 +35,7 @@ class EngineLoop:
         *,
         recording: str = "",
     ) -> None:
-        """`on_change` is called on the engine's thread, at the end of each step and at every change of phase."""
+        """`on_change` is called on any thread, at the end of each step and at every change of phase."""
         self._load = load
         self._on_change = on_change
         self._recording = recording
@@ -119,6 +119,9 @@ class EngineLoop:
     def _obey(self, command: control.Command) -> Reply:
         if isinstance(command, control.GetStatus):
             return self.status
+        is_finishing = self._ending is not None and self._ending.when == "idle" and not self._is_closed
+        if is_finishing and isinstance(command, control.Abort):
+            return self._abort(command.request_id)
         if self._is_closed or self._failure or self._ending:
             if isinstance(command, control.Shutdown):
                 self._ending = command

@@ -86,7 +86,7 @@ def test_without_record_a_new_file_is_made_in_the_data_folder(kvscope: CommandLi
     outcome = kvscope("run", *TOY, "hello", "--max-tokens", "1")
     (recording,) = (kvscope.folder / "recordings").iterdir()
     assert recording.name.endswith("-toy.db")
-    assert outcome.err == f"1 steps recorded in {recording}\n"
+    assert outcome.err == f"1 step recorded in {recording}\n"
 
 
 def test_a_recording_is_only_replaced_by_force(kvscope: CommandLine) -> None:
@@ -185,6 +185,8 @@ def test_settings_reach_the_scheduler_and_the_requests(kvscope: CommandLine) -> 
         ),
         (("a", "--max-model-len", "5000"), 2, "max_model_len (5000) is more than toy was made for (4096)"),
         (("a", "--model", "smollm2-135m"), 4, "smollm2-135m"),
+        (("a", "--device", "gpu"), 2, "--device must be cpu or cuda, not 'gpu'"),
+        (("a\udcff",), 2, "the prompt has bytes that are no UTF-8 text: check the terminal's encoding"),
         (("a", "--record", "."), 2, "is a folder: name a file for the recording"),
         (("a", "--top-q", "1"), 2, "No such option: --top-q"),
         (("a", "--top-k", "x"), 2, "Invalid value for '--top-k'"),
