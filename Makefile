@@ -23,7 +23,7 @@ imports: $(VENV)/.installed
 	$(BIN)/lint-imports
 
 tests: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(PYTEST_WORKERS)
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --fix .

@@ -268,6 +268,7 @@ class LLMEngine:
             self._sink.write_step(self.step_index, events)
         except Exception as error:
             self.failure = traceback.format_exc()
+            self._outputs.fail_all()
             raise EngineError(f"the recording failed, the engine stopped: {describe(error)}") from error
         self._record_ns = self._now_ns() - began
         return events
@@ -281,8 +282,8 @@ class LLMEngine:
                 phase=self._phase, error_type=type(error).__name__, message=str(error), traceback=self.failure
             )
         )
-        self._hand_over()
         self._outputs.fail_all()
+        self._hand_over()
 
     def _check_alive(self) -> None:
         if self.failure is not None:

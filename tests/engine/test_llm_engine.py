@@ -300,10 +300,12 @@ def test_a_recorder_that_fails_stops_the_engine() -> None:
             raise OSError("disk full")
 
     engine = scripted_engine({"req-1": b"x$"}, sink=FullDisk())
-    engine.add_request("ab")
+    caller = Caller()
+    engine.add_request("ab", on_update=caller)
     with pytest.raises(EngineError, match="the recording failed, the engine stopped: OSError: disk full"):
         engine.step()
     assert engine.failure is not None
+    assert caller.output.finish_reason == "error"
 
 
 def test_a_queue_that_can_never_move_makes_one_empty_step_and_then_stands_still() -> None:
