@@ -34,6 +34,8 @@ KEY_TIMEOUT_S = 5.0
 PAUSE_S = (0.03, 0.13)
 """Between two keys; varied, so that they do not fall into step with the engine."""
 KEYS_IN_A_ROW = 10
+NUM_STEPS_BEFORE = 20
+"""All requests decode by then, and going back meets no first step."""
 BUDGET_MS = 50.0
 
 
@@ -81,6 +83,8 @@ def start_requests(terminal: TerminalCommand, num_requests: int) -> ControlClien
         sampling = {"max_tokens": 1500, "ignore_eos": True}
         client.call(Submit(prompt=prompt, is_chat=False, sampling=sampling))
     wait_for(terminal, lambda: client.status.num_running == num_requests, f"{num_requests} requests run")
+    first_step = client.status.step
+    wait_for(terminal, lambda: client.status.step >= first_step + NUM_STEPS_BEFORE, "there are steps to go back to")
     terminal.press(ESCAPE)  # out of the prompt line, to the keys
     wait_for(terminal, lambda: selected_row(terminal) is not None, "a request is selected")
     terminal.wait_until(lambda: False, timeout_s=2.0)
