@@ -12,10 +12,12 @@ checked, sizes are bounded, and damage raises `RecordingError`.
 
 from __future__ import annotations
 
+import gc
 import struct
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat
 from operator import add, sub
@@ -53,8 +55,10 @@ _STEPS = ("first_admitted_step", "admitted_step", "first_token_step")
 _NUM_FIGURES = 2 + len(_FIGURES) + len(_STEPS)
 """Status and length of the block table come before them."""
 
+_NUM_BLOCKS = 1
 _ARRIVAL_STEP = 2
-"""Its place in the figures: a request of a known name that arrived in another step is another request."""
+"""Places in the figures. A request of a known name that arrived in another step is another request."""
+_NUM_CACHED_BLOCKS = 2 + _FIGURES.index("num_cached_blocks")
 
 Owner = tuple[str, int]
 NamesOf = Callable[[Collection[int]], Mapping[int, str]]
@@ -114,8 +118,12 @@ class _Checkpoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     """Runs of the base's blocks: published then, evicted since (and published again, perhaps)."""
     not_published: list[int]
     """Blocks among the published ones of a table that are not."""
-    owners: list[tuple[int, list[int], list[int]]]
-    """Published, neither as in the base nor by the table: request number, indexes, places in the blocks (differences)."""
+    owners: list[int]
+    """Published, neither as in the base nor by the table: the numbers of the requests whose they are."""
+    num_owned: list[int]
+    owned_indexes: list[int]
+    owned_places: list[int]
+    """For each owner in turn so many indexes in its table, and places in the blocks; both as differences."""
     duplicate_groups: list[list[int]]
 
 
@@ -142,6 +150,7 @@ def encode_checkpoint(
     starts, lengths = _runs(base, blocks)
     unpublished = sorted(base.place_of[block_id] for block_id in changed_blocks if block_id in base.cached_from)
     unpublished_starts, unpublished_lengths = _runs(base, [base.blocks[place] for place in unpublished])
+    owners, num_owned, owned_indexes, owned_places = _owners(state, changed_blocks, blocks, number_of)
     packed = _Checkpoint(
         step=state.step,
         token_budget=state.token_budget,
@@ -162,7 +171,10 @@ def encode_checkpoint(
         unpublished_starts=_planes(unpublished_starts),
         unpublished_lengths=unpublished_lengths,
         not_published=_not_published(state, requests),
-        owners=_owners(state, changed_blocks, blocks, number_of),
+        owners=owners,
+        num_owned=num_owned,
+        owned_indexes=_differences(owned_indexes),
+        owned_places=_differences(owned_places),
         duplicate_groups=[list(g) for g in {id(g): g for g in state.duplicate_groups.values()}.values()],
     )
     return zlib.compress(msgspec.msgpack.encode(packed), 6)
@@ -176,63 +188,94 @@ def base_of(state: EngineState) -> CheckpointBase:
 
 def decode_checkpoint(
     data: bytes, config: EngineConfigured, names_of: NamesOf, base: CheckpointBase | None = None
-) -> tuple[EngineState, CheckpointBase]:
-    """Returns the state and what checkpoints that refer to this one need. Raises `RecordingError` on damage."""
+) -> EngineState:
+    """Returns a new state. Raises `RecordingError` on damage."""
+    with _damage_reported(), _collector_paused():
+        packed, base = _unpack(data, config, base)
+        blocks, known, cached_from = _restore(packed, names_of, base)
+        requests = _requests(packed, known, blocks)
+        num_in_tables = sum(len(request.block_ids) for request in requests)
+        ref_cnts = [0] * config.num_gpu_blocks
+        for block_id in blocks[:num_in_tables]:
+            ref_cnts[block_id] += 1
+        for block_id, count in packed.extra_references:
+            ref_cnts[block_id] += count
+        free_queue = OrderedDict.fromkeys(blocks[num_in_tables + packed.num_orphans :])
+        groups = [dict.fromkeys(group) for group in packed.duplicate_groups]
+        return EngineState(
+            config=config,
+            step=packed.step,
+            token_budget=packed.token_budget,
+            requests={request.request_id: request for request in requests},
+            waiting=[requests[place].request_id for place in packed.waiting],
+            running=[requests[place].request_id for place in packed.running],
+            free_queue=free_queue,
+            ref_cnts=ref_cnts,
+            cached_from=cached_from,
+            duplicate_groups={block_id: group for group in groups for block_id in group},
+            num_shared_blocks=sum(map((1).__lt__, ref_cnts)),
+            num_cached_free_blocks=len(free_queue.keys() & cached_from.keys()),
+        )
+
+
+def decode_base(data: bytes, config: EngineConfigured, names_of: NamesOf) -> CheckpointBase:
+    """Returns of a checkpoint that has no base itself what others need to refer to it. Raises `RecordingError`."""
+    with _damage_reported(), _collector_paused():
+        packed, base = _unpack(data, config, None)
+        blocks, known, cached_from = _restore(packed, names_of, base)
+        return CheckpointBase(blocks, cached_from, known)
+
+
+@contextmanager
+def _damage_reported() -> Iterator[None]:
     try:
-        unzip = zlib.decompressobj()
-        raw = unzip.decompress(data, _MAX_BYTES)
-        if unzip.unconsumed_tail:
-            raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
-        packed = msgspec.msgpack.decode(raw, type=_Checkpoint)
-        return _restore(packed, config, names_of, _start(config.num_gpu_blocks) if base is None else base)
-    except (zlib.error, ValueError, LookupError, TypeError, msgspec.MsgspecError, MemoryError) as error:
+        yield
+    except (zlib.error, ValueError, LookupError, TypeError, msgspec.MsgspecError, MemoryError, struct.error) as error:
         raise RecordingError(
             f"a checkpoint of the recording is damaged ({error}); delete the rows of its table `checkpoints`: "
             "they only make it quicker"
         ) from error
 
 
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A pool's worth of new tuples would set off one garbage collection after another, for nothing: 3x the time."""
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_collecting:
+            gc.enable()
+
+
+def _unpack(data: bytes, config: EngineConfigured, base: CheckpointBase | None) -> tuple[_Checkpoint, CheckpointBase]:
+    unzip = zlib.decompressobj()
+    raw = unzip.decompress(data, _MAX_BYTES)
+    if unzip.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
+    return msgspec.msgpack.decode(raw, type=_Checkpoint), _start(config.num_gpu_blocks) if base is None else base
+
+
 def _restore(
-    packed: _Checkpoint, config: EngineConfigured, names_of: NamesOf, base: CheckpointBase
-) -> tuple[EngineState, CheckpointBase]:
+    packed: _Checkpoint, names_of: NamesOf, base: CheckpointBase
+) -> tuple[list[int], dict[str, _Known], dict[int, Owner]]:
+    """Returns the blocks, what is known of the requests, and whose the published blocks are."""
     blocks = _copy_runs(base.blocks, _from_planes(packed.run_starts), packed.run_lengths)
     numbers = _sums(packed.requests)
-    names = names_of({*numbers, *(number for number, _, _ in packed.owners)})
+    names = names_of({*numbers, *packed.owners})
     known = _known_requests(packed, [names[number] for number in numbers], base)
-    requests = _requests(packed, known, blocks)
-    num_in_tables = sum(len(request.block_ids) for request in requests)
-    ref_cnts = [0] * config.num_gpu_blocks
-    for block_id in blocks[:num_in_tables]:
-        ref_cnts[block_id] += 1
-    for block_id, count in packed.extra_references:
-        ref_cnts[block_id] += count
-    free_queue = OrderedDict.fromkeys(blocks[num_in_tables + packed.num_orphans :])
-    cached_from = _owners_by_table(requests)
+    cached_from = _owners_by_table(known, blocks)
     as_in_base = dict(base.cached_from)
     for block_id in _copy_runs(base.blocks, _from_planes(packed.unpublished_starts), packed.unpublished_lengths):
         del as_in_base[block_id]
     cached_from.update(as_in_base)
     for block_id in packed.not_published:
         del cached_from[block_id]
-    for number, indexes, places in packed.owners:
-        owned = [blocks[place] for place in _sums(places)]
-        cached_from.update(zip(owned, zip(repeat(names[number]), _sums(indexes)), strict=True))
-    groups = [dict.fromkeys(group) for group in packed.duplicate_groups]
-    state = EngineState(
-        config=config,
-        step=packed.step,
-        token_budget=packed.token_budget,
-        requests={request.request_id: request for request in requests},
-        waiting=[requests[place].request_id for place in packed.waiting],
-        running=[requests[place].request_id for place in packed.running],
-        free_queue=free_queue,
-        ref_cnts=ref_cnts,
-        cached_from=cached_from,
-        duplicate_groups={block_id: group for group in groups for block_id in group},
-        num_shared_blocks=sum(map((1).__lt__, ref_cnts)),
-        num_cached_free_blocks=len(free_queue.keys() & cached_from.keys()),
-    )
-    return state, CheckpointBase(blocks, dict(cached_from), known)
+    owners = chain.from_iterable(map(repeat, map(names.__getitem__, packed.owners), packed.num_owned))
+    owned = map(blocks.__getitem__, _sums(packed.owned_places))
+    cached_from.update(zip(owned, zip(owners, _sums(packed.owned_indexes), strict=True), strict=True))
+    return blocks, known, cached_from
 
 
 def _start(num_gpu_blocks: int) -> CheckpointBase:
@@ -383,12 +426,15 @@ def _copy_runs(base: list[int], starts: Sequence[int], lengths: Sequence[int]) -
     return blocks
 
 
-def _owners_by_table(requests: Sequence[RequestState]) -> dict[int, Owner]:
+def _owners_by_table(known: Mapping[str, _Known], blocks: list[int]) -> dict[int, Owner]:
     """Returns whose the published blocks of the tables would be, if each were its table's."""
     owners: dict[int, Owner] = {}
-    for request in requests:
-        cached = request.block_ids[: request.num_cached_blocks]
-        owners.update(zip(cached, zip(repeat(request.request_id), range(len(cached))), strict=True))
+    begin = 0
+    for request_id, of in known.items():
+        num_blocks = of.figures[_NUM_BLOCKS]
+        num_cached = min(of.figures[_NUM_CACHED_BLOCKS], num_blocks)
+        owners.update(zip(blocks[begin : begin + num_cached], zip(repeat(request_id), range(num_cached)), strict=True))
+        begin += num_blocks
     return owners
 
 
@@ -405,8 +451,11 @@ def _not_published(state: EngineState, requests: Sequence[RequestState]) -> list
 
 def _owners(
     state: EngineState, changed_blocks: Collection[int], blocks: list[int], number_of: Callable[[str], int]
-) -> list[tuple[int, list[int], list[int]]]:
-    """Returns the owners of changed blocks that do not follow from the one table in which the block stands."""
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Returns the owners of changed blocks that do not follow from the one table in which the block stands.
+
+    They are the owners' numbers, how many blocks each has, and these blocks' indexes and places, owner by owner.
+    """
     requests, ended, ref_cnts = state.requests, set(state.ended_ids), state.ref_cnts
     by_owner: dict[str, list[tuple[int, int]]] = {}
     for block_id in changed_blocks:
@@ -421,14 +470,15 @@ def _owners(
                 continue
         by_owner.setdefault(request_id, []).append((index, block_id))
     if not by_owner:
-        return []
+        return [], [], [], []
     place_of = dict(zip(blocks, range(len(blocks)), strict=True))
-    owners = []
-    for request_id, pairs in by_owner.items():
-        pairs.sort()
-        places = [place_of[block_id] for _, block_id in pairs]
-        owners.append((number_of(request_id), _differences([index for index, _ in pairs]), _differences(places)))
-    return owners
+    owned = [pair for pairs in by_owner.values() for pair in sorted(pairs)]
+    return (
+        [number_of(request_id) for request_id in by_owner],
+        [len(pairs) for pairs in by_owner.values()],
+        [index for index, _ in owned],
+        [place_of[block_id] for _, block_id in owned],
+    )
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from kvscope.state import EngineState, StateError
 
 Step = tuple[int, Sequence[ev.Event]]
 
-CHECKPOINT_WORK = 40_000
+CHECKPOINT_WORK = 28_000
 """Work between two checkpoints, in units of a request that is scheduled: what a reader folds in about 20 ms."""
 
 WORK_OF_EVENT = 5

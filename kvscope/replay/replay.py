@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvscope.checkpoint import CheckpointBase, decode_checkpoint
+from kvscope.checkpoint import CheckpointBase, decode_base, decode_checkpoint
 from kvscope.errors import RecordingError
 from kvscope.events import EngineConfigured, Event, TokensSampled, TokensScheduled
 from kvscope.replay.cursor import StateCursor
@@ -207,29 +207,18 @@ class Replay:
         found = self._file.checkpoint_before(step + 1)
         if found is None or found[0] != step or self._config is None:
             raise RecordingError(f"{self.path} has no checkpoint of step {step}")
-        base_step = found[1]
-        base = None
-        if base_step is not None:
-            base = self._bases.get(base_step)
-            if base is None:
-                _, base = self._decode_checkpoint(base_step, None, self._config)
-        state, own = self._decode_checkpoint(step, base, self._config)
-        if base_step is None:
-            self._remember_base(step, own)
-        elif base is not None:
-            self._remember_base(base_step, base)
-        return state
+        base = None if found[1] is None else self._base(found[1], self._config)
+        return decode_checkpoint(self._file.checkpoint(step), self._config, self._file.names_of, base)
 
-    def _decode_checkpoint(
-        self, step: int, base: CheckpointBase | None, config: EngineConfigured
-    ) -> tuple[EngineState, CheckpointBase]:
-        return decode_checkpoint(self._file.checkpoint(step), config, self._file.names_of, base)
-
-    def _remember_base(self, step: int, base: CheckpointBase) -> None:
-        self._bases[step] = base
+    def _base(self, step: int, config: EngineConfigured) -> CheckpointBase:
+        """Returns what checkpoints refer to; neighbours refer to the same."""
+        base = self._bases.get(step)
+        if base is None:
+            base = self._bases[step] = decode_base(self._file.checkpoint(step), config, self._file.names_of)
+            if len(self._bases) > _MAX_REMEMBERED_BASES:
+                self._bases.popitem(last=False)
         self._bases.move_to_end(step)
-        if len(self._bases) > _MAX_REMEMBERED_BASES:
-            self._bases.popitem(last=False)
+        return base
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
