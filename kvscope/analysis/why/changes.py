@@ -1,12 +1,8 @@
-"""The smallest change of each setting that would have admitted a waiting request at a step, by running the step again.
+"""The smallest change of each setting with which a waiting request would not have waited at a step.
 
-What is promised of a value: the step, scheduled again from exactly what stood before it, with this one setting changed
-and nothing else, admits the request; with a value one step nearer to the recorded one it does not. The step's running
-requests are scheduled under the changed setting too, so a larger budget that they would eat up does not count. What
-later steps would make of it is another question (`kvscope whatif`).
-
-Values are searched by doubling and halving. Where admission does not grow with a setting, a smaller change than the one
-found may admit as well.
+A stated value has been tried out, and so has its neighbour one step nearer to the recorded one, with which the request
+still waits; `trials` says what is tried. Values are searched by doubling and halving. Where admission does not grow
+with a setting, a smaller change than the one found may do as well.
 """
 
 from __future__ import annotations
@@ -17,24 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kvscope.engine.scheduling import rules
-from kvscope.engine.scheduling.config import SchedulerConfig
-from kvscope.engine.scheduling.restored import Standing, restored_scheduler
-from kvscope.events import QueueTest
-
-MAX_HOLDERS = 64
-"""How many holders are tried: one run of the step each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StillBlocked:
-    """What stands in the way where a setting does not help: the verdict on the head of the queue."""
-
-    request_id: str
-    reason: QueueTest
-    need: int
-    have: int
-    watermark_blocks: int
+from kvscope.analysis.why.trials import StillBlocked, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,97 +37,48 @@ class Change:
         return self.value is not None
 
 
-class Rerun:
-    """Runs one step again under other settings, or without one of the requests."""
+def smallest_changes(trial: Trial) -> tuple[Change, ...]:
+    """Returns a change for each setting that decides on admissions; nothing where trying out says nothing.
 
-    def __init__(self, config: SchedulerConfig, standing: Standing, request_id: str) -> None:
-        self.config = config
-        self.standing = standing
-        self.request_id = request_id
-        self.blocked: StillBlocked | None = None
-        """The verdict of the last run."""
-
-    def admits(self, **settings: Any) -> bool:
-        """Runs the step with these settings; True if it admits the request."""
-        return self._run(dataclasses.replace(self.config, **settings))
-
-    def admits_without(self, request_id: str) -> bool:
-        """Runs the step as if a running request had ended just before it."""
-        return self._run(self.config, ended_id=request_id)
-
-    def _run(self, config: SchedulerConfig, ended_id: str | None = None) -> bool:
-        scheduler = restored_scheduler(config, self.standing)
-        if ended_id is not None:
-            scheduler.abort(ended_id)
-        scheduler.schedule()
-        verdict = scheduler.head_verdict
-        self.blocked = None
-        if verdict is not None:
-            self.blocked = StillBlocked(
-                request_id=scheduler.waiting.head().request_id,
-                reason=verdict.reason,
-                need=verdict.need,
-                have=verdict.have,
-                watermark_blocks=verdict.watermark_blocks,
-            )
-        return any(request.request_id == self.request_id for request in scheduler.running)
-
-
-def smallest_changes(rerun: Rerun) -> tuple[Change, ...]:
-    """Returns a change for each setting that decides on admissions; nothing where the step cannot be run again.
-
-    It cannot where it was decided by what is not restored (a connector, a static batch), or where the request was
-    admitted, or running, when the step is run with the recorded settings.
+    It says nothing where the run was decided by what is not known here (a connector, a batch that was formed earlier),
+    or where the request does not wait under the recorded settings either.
     """
-    config = rerun.config
-    if config.connector or config.batching == "static" or rerun.admits():
+    config = trial.config
+    if config.connector or trial.admits():
         return ()
-    changes = [_more_blocks(rerun), _more_seqs(rerun), _more_budget(rerun), _less_watermark(rerun)]
-    changes.append(_switch(rerun, "scheduler_reserve_full_isl", False))
+    changes = [_more_blocks(trial), _more_seqs(trial), _more_budget(trial), _less_watermark(trial)]
+    changes.append(_switch(trial, "scheduler_reserve_full_isl", False))
     if not config.enable_chunked_prefill:
-        changes.append(_switch(rerun, "enable_chunked_prefill", True))
-    changes.append(_smaller_threshold(rerun))
-    changes.append(_switch(rerun, "policy", "priority" if config.policy == "fcfs" else "fcfs"))
+        changes.append(_switch(trial, "enable_chunked_prefill", True))
+    changes.append(_smaller_threshold(trial))
+    changes.append(_switch(trial, "policy", "priority" if config.policy == "fcfs" else "fcfs"))
     return tuple(changes)
 
 
-def _more_blocks(rerun: Rerun) -> Change:
-    config, state = rerun.config, rerun.standing.state
-    now = config.num_gpu_blocks
-    everything = sum(
-        rules.num_blocks_for(request.num_tokens + config.num_spec_tokens + 1, config.block_size)
-        for request_id in [*state.running, *state.waiting]
-        for request in [state.requests[request_id]]
-    )
-    most = math.ceil((now + everything) / max(1 - config.watermark, 0.01)) + 1
-    return _smallest(rerun, "num_gpu_blocks", now, most)
+def _more_blocks(trial: Trial) -> Change:
+    now = trial.config.num_gpu_blocks
+    most = math.ceil((now + trial.limits.blocks) / max(1 - trial.config.watermark, 0.01)) + 1
+    return _smallest(trial, "num_gpu_blocks", now, most)
 
 
-def _more_seqs(rerun: Rerun) -> Change:
-    config, state = rerun.config, rerun.standing.state
-    now = config.max_num_seqs
-    wanted = max(len(state.running) + len(state.waiting), now)
-    most = min(wanted, config.max_num_batched_tokens)
-    change = _smallest(rerun, "max_num_seqs", now, most)
+def _more_seqs(trial: Trial) -> Change:
+    now = trial.config.max_num_seqs
+    wanted = max(trial.limits.requests, now)
+    most = min(wanted, max(trial.config.max_num_batched_tokens, now))
+    change = _smallest(trial, "max_num_seqs", now, most)
     if not change.helps and wanted > most:
         return dataclasses.replace(change, note=f"it can be {most} at most: max_num_batched_tokens")
     return change
 
 
-def _more_budget(rerun: Rerun) -> Change:
-    config, state = rerun.config, rerun.standing.state
-    limited = config.max_num_scheduled_tokens is not None
-    setting = "max_num_scheduled_tokens" if limited else "max_num_batched_tokens"
-    gaps = sum(
-        request.num_tokens + len(request.draft_token_ids) + config.num_spec_tokens - request.num_computed_tokens
-        for request_id in [*state.running, *state.waiting]
-        for request in [state.requests[request_id]]
-    )
-    return _smallest(rerun, setting, config.token_budget, max(gaps, config.token_budget) + 1)
+def _more_budget(trial: Trial) -> Change:
+    config = trial.config
+    setting = "max_num_scheduled_tokens" if config.max_num_scheduled_tokens else "max_num_batched_tokens"
+    return _smallest(trial, setting, config.token_budget, max(trial.limits.tokens, config.token_budget) + 1)
 
 
-def _less_watermark(rerun: Rerun) -> Change:
-    config = rerun.config
+def _less_watermark(trial: Trial) -> Change:
+    config = trial.config
     now = config.watermark_blocks
     if now == 0:
         return Change(setting="watermark", now=config.watermark, value=None, difference=None, note="it is off")
@@ -156,50 +86,48 @@ def _less_watermark(rerun: Rerun) -> Change:
     def fraction(num_blocks: int) -> float:
         return num_blocks / config.num_gpu_blocks + 1e-9 if num_blocks else 0.0
 
-    found = _search(lambda fewer: rerun.admits(watermark=fraction(now - fewer)), now)
+    found = _search(lambda fewer: trial.admits(watermark=fraction(now - fewer)), now)
     if found is None:
-        rerun.admits(watermark=0.0)
+        trial.admits(watermark=0.0)
         return Change(
-            setting="watermark", now=config.watermark, value=None, difference=None, still_blocked=rerun.blocked
+            setting="watermark", now=config.watermark, value=None, difference=None, still_blocked=trial.blocked
         )
     kept = now - found
     value = math.ceil(kept / config.num_gpu_blocks * 1e6) / 1e6
     return Change(setting="watermark", now=config.watermark, value=value, difference=-found, watermark_blocks=kept)
 
 
-def _smaller_threshold(rerun: Rerun) -> Change:
-    config, state = rerun.config, rerun.standing.state
+def _smaller_threshold(trial: Trial) -> Change:
     setting = "long_prefill_token_threshold"
-    now = config.long_prefill_token_threshold
-    longest = max((request.num_tokens - request.num_computed_tokens for request in state.requests.values()), default=1)
-    start = now if now > 0 else longest
-    found = _search(lambda fewer: rerun.admits(**{setting: start - fewer}), start - 1)
+    now = trial.config.long_prefill_token_threshold
+    start = now if now > 0 else trial.limits.longest
+    found = _search(lambda fewer: trial.admits(**{setting: start - fewer}), start - 1)
     if found is None:
         blocked = None
         if start > 1:
-            rerun.admits(**{setting: 1})
-            blocked = rerun.blocked
+            trial.admits(**{setting: 1})
+            blocked = trial.blocked
         return Change(setting=setting, now=now, value=None, difference=None, still_blocked=blocked)
     return Change(setting=setting, now=now, value=start - found, difference=-found if now else None)
 
 
-def _switch(rerun: Rerun, setting: str, value: Any) -> Change:
-    now = getattr(rerun.config, setting)
+def _switch(trial: Trial, setting: str, value: Any) -> Change:
+    now = getattr(trial.config, setting)
     if now == value:
         return Change(setting=setting, now=now, value=None, difference=None, note="it is so already")
-    if rerun.admits(**{setting: value}):
+    if trial.admits(**{setting: value}):
         return Change(setting=setting, now=now, value=value, difference=None)
-    return Change(setting=setting, now=now, value=None, difference=None, still_blocked=rerun.blocked)
+    return Change(setting=setting, now=now, value=None, difference=None, still_blocked=trial.blocked)
 
 
-def _smallest(rerun: Rerun, setting: str, now: int, most: int) -> Change:
-    found = _search(lambda more: rerun.admits(**{setting: now + more}), most - now)
+def _smallest(trial: Trial, setting: str, now: int, most: int) -> Change:
+    found = _search(lambda more: trial.admits(**{setting: now + more}), most - now)
     if found is None:
         if most > now:
-            rerun.admits(**{setting: most})
+            trial.admits(**{setting: most})
         else:
-            rerun.admits()
-        return Change(setting=setting, now=now, value=None, difference=None, still_blocked=rerun.blocked)
+            trial.admits()
+        return Change(setting=setting, now=now, value=None, difference=None, still_blocked=trial.blocked)
     return Change(setting=setting, now=now, value=now + found, difference=found)
 
 

@@ -7,14 +7,23 @@ from typing import Literal
 
 from kvscope.analysis.memory import remembered
 from kvscope.analysis.verdicts import judged, pool_at_stop, scheduler_config
-from kvscope.analysis.why.changes import MAX_HOLDERS, Change, Rerun, smallest_changes
+from kvscope.analysis.why.changes import Change, smallest_changes
 from kvscope.analysis.why.journal import Queues
 from kvscope.analysis.why.standing import standing_before
+from kvscope.analysis.why.trials import StepRerun, WholeRerun
 from kvscope.analysis.why.waiting import held_blocks
+from kvscope.analysis.workload import WORKLOAD_KINDS, read_workload
 from kvscope.engine.scheduling import rules
 from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.errors import KvscopeError
 from kvscope.replay.timeline import Moment, Timeline
 from kvscope.state import EngineState, RequestState
+
+MAX_HOLDERS = 64
+"""How many holders are tried: one run of the step each."""
+
+MAX_REPEATED_STEPS = 400
+"""Up to which step the whole run is repeated to try a setting: some forty times the run so far."""
 
 TestName = Literal[
     "budget_left",
@@ -60,6 +69,9 @@ class Holder:
     is_enough: bool | None
     """Had it ended before the step, the waiting request would have been admitted in it; None where it was not tried."""
     tokens_to_its_end_at_most: int
+    """That it can still sample."""
+    prefill_tokens_left: int
+    """That it must compute before it samples the next; 0 while it decodes."""
     ended_in_this_step: bool
     priority: int
 
@@ -87,7 +99,10 @@ class WaitingInstant:
     held_by: tuple[Holder, ...]
     """By what they hold, the largest first."""
     changes: tuple[Change, ...]
-    """One setting changed alone; empty where the step cannot be run again."""
+    """One setting changed alone, for this step only; empty where the step cannot be run again."""
+    changes_from_start: tuple[Change, ...]
+    """One setting changed alone, from the first step on; empty beyond `MAX_REPEATED_STEPS`, or where the run cannot be
+    repeated."""
     capacity: Capacity
 
 
@@ -103,17 +118,31 @@ def waiting_instant(timeline: Timeline, step: int, request_id: str, queues: Queu
     config = scheduler_config(moment.state.config)
     request = moment.state.requests[request_id]
     rerun = None
-    if standing is not None and request_id in standing.state.waiting:
-        rerun = Rerun(config, standing, request_id)
+    # The batch that a static scheduler has formed is not among the recorded facts.
+    if standing is not None and request_id in standing.token_ids and config.batching != "static":
+        rerun = StepRerun(config, standing, request_id)
     changes = smallest_changes(rerun) if rerun is not None else ()
     can_rerun = rerun if changes else None
+    whole = _changes_from_start(timeline, step, request_id)
+    moment = timeline.at(step)
     return WaitingInstant(
         step=step,
         tests=_tests(timeline, moment, config, request, queues),
         held_by=_holders(timeline, moment, queues, can_rerun),
         changes=changes,
+        changes_from_start=whole,
         capacity=capacity(config, moment.state, request),
     )
+
+
+def _changes_from_start(timeline: Timeline, step: int, request_id: str) -> tuple[Change, ...]:
+    if step > MAX_REPEATED_STEPS:
+        return ()
+    try:
+        workload = read_workload(timeline.select_events(WORKLOAD_KINDS, timeline.first_step, timeline.last_step))
+    except KvscopeError:  # not recorded by an engine of ours, or not from its first step on
+        return ()
+    return smallest_changes(WholeRerun(workload, step, request_id))
 
 
 def capacity(config: SchedulerConfig, state: EngineState, request: RequestState) -> Capacity:
@@ -219,7 +248,7 @@ def _tests(
     return tuple(rows)
 
 
-def _holders(timeline: Timeline, moment: Moment, queues: Queues, rerun: Rerun | None) -> tuple[Holder, ...]:
+def _holders(timeline: Timeline, moment: Moment, queues: Queues, rerun: StepRerun | None) -> tuple[Holder, ...]:
     state, held = moment.state, held_blocks(moment, queues.running)
     facts = remembered(timeline).facts(moment)
     late_refs = pool_at_stop(moment, facts).late_refs
@@ -245,6 +274,9 @@ def _holders(timeline: Timeline, moment: Moment, queues: Queues, rerun: Rerun | 
                 frees_if_it_ends=freed,
                 is_enough=is_enough,
                 tokens_to_its_end_at_most=0 if has_ended else max(longest - request.num_tokens, 0),
+                prefill_tokens_left=0
+                if has_ended or not request.is_prefilling
+                else request.num_tokens - request.num_computed_tokens,
                 ended_in_this_step=has_ended,
                 priority=request.priority,
             )

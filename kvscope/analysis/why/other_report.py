@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvscope.analysis.spans import Part, count, dim, figure, request, strong
+from kvscope.analysis.spans import Part, count, dim, figure, listed, request, strong
 from kvscope.analysis.spans import step as step_span
 from kvscope.analysis.text import truncate, visible
 from kvscope.analysis.why.layout import Line, sentence, table
 from kvscope.analysis.why.missed import Admission, Difference, MissedAnswer
 from kvscope.analysis.why.preempted import PreemptedAnswer, PreemptionStory
 from kvscope.analysis.why.slow import Gap, SlowAnswer
-from kvscope.analysis.why.words import milliseconds, names, span_of, steps_listed, tokens_by_request
+from kvscope.analysis.why.words import MAX_NAMES, milliseconds, names, span_of, steps_listed, tokens_by_request
 
 _MAX_STORIES = 8
 _MAX_GAPS = 5
@@ -95,10 +95,10 @@ def resumption_table(answer: PreemptedAnswer) -> Iterator[Line]:
     )
 
 
-def cache_sentences(answer: MissedAnswer) -> Iterator[Line]:
+def cache_sentences(request_id: str, answer: MissedAnswer) -> Iterator[Line]:
     """● ○ Each admission's hit, and why it was not longer."""
     for admission in answer.admissions[:_MAX_ADMISSIONS]:
-        yield sentence("●" if admission.hit_tokens else "○", *_admission_words(admission))
+        yield sentence("●" if admission.hit_tokens else "○", *_admission_words(request_id, admission))
         if admission.difference is not None and admission.reason != "all_shared_hit":
             yield sentence("", *_difference_words(admission.difference))
     if len(answer.admissions) > _MAX_ADMISSIONS:
@@ -113,16 +113,16 @@ def cache_sentences(answer: MissedAnswer) -> Iterator[Line]:
         )
 
 
-def _admission_words(admission: Admission) -> list[Part]:
+def _admission_words(request_id: str, admission: Admission) -> list[Part]:
     verb = {"new": "Admitted", "resumed": "Resumed", "refused": "Looked up, refused,"}[admission.kind]
     hit = f"{admission.hit_tokens} of {count(admission.num_tokens, 'token')} hit"
     parts: list[Part] = [f"{verb} at step ", step_span(admission.step), ": ", figure(hit)]
     if admission.hit_tokens:
         owners = list(dict.fromkeys(publisher for publisher in admission.publishers if publisher))
-        parts += [" in ", count(len(admission.hit_blocks), "block"), " of ", *names(owners)]
-        if admission.own_hit_tokens:
-            others = f"{admission.others_hit_tokens} of others" if admission.others_hit_tokens else "none of others"
-            parts.append(dim(f" ({admission.own_hit_tokens} its own from before, {others})"))
+        whose: list[Part] = ["its own" if owner == request_id else request(owner) for owner in owners]
+        parts += [" in ", count(len(admission.hit_blocks), "block"), " of ", *listed(whose, MAX_NAMES)]
+        if admission.own_hit_tokens and admission.others_hit_tokens:
+            parts.append(dim(f" ({admission.own_hit_tokens} its own, {admission.others_hit_tokens} of others)"))
     if not admission.hits_hold_its_tokens:
         parts.append(strong("; THE HIT BLOCKS DO NOT HOLD ITS TOKENS"))
     return [*parts, "; ", *_miss_words(admission)]
@@ -203,7 +203,7 @@ def first_token_sentence(answer: SlowAnswer) -> Line | None:
     return sentence("━", *parts)
 
 
-def gap_lines(answer: SlowAnswer) -> Iterator[Line]:
+def gap_lines(request_id: str, answer: SlowAnswer) -> Iterator[Line]:
     """The worst gaps between two tokens, in parts."""
     slow = [gap for gap in answer.gaps if gap.total_ns is not None or gap.steps > 1 or gap.others_prefill_tokens]
     shown = slow[:_MAX_GAPS]
@@ -229,15 +229,17 @@ def gap_lines(answer: SlowAnswer) -> Iterator[Line]:
         basis = f"beyond its usual decode step of {usual}" if answer.usual_decode_ns else "by share of the tokens"
         yield sentence("", dim(f"prefill: of others, {basis} (an estimate); worst of {answer.num_gaps} gaps"))
     for gap in shown:
-        words = _gap_words(gap)
+        words = _gap_words(request_id, gap)
         if words:
             yield sentence("", f"token {gap.index}, steps {span_of(gap.from_step + 1, gap.to_step)}: ", *words)
 
 
-def _gap_words(gap: Gap) -> list[Part]:
+def _gap_words(request_id: str, gap: Gap) -> list[Part]:
     parts: list[Part] = []
     if gap.preempted_steps:
-        parts += [f"preempted for {count(gap.preempted_steps, 'step')} by ", *names(gap.preempted_for)]
+        parts.append(f"preempted for {count(gap.preempted_steps, 'step')}")
+        others = [key for key in gap.preempted_for if key != request_id]
+        parts += [", which gave its blocks to ", *names(others)] if others else [" by its own need"]
     if gap.recompute_steps:
         parts.append(f"{', ' if parts else ''}{count(gap.recompute_steps, 'step')} to compute again")
     if gap.skipped_steps:

@@ -35,7 +35,7 @@ def report(answer: WhyAnswer) -> list[Section]:
         sections.append(Section("AFTER EACH PREEMPTION", tuple(other.resumption_table(answer.preempted))))
     sections.append(Section("ITS PREFILL", tuple(other.chunk_lines(answer.slow))))
     sections.append(Section("OTHERS' PREFILL IN ITS STEPS", tuple(other.shared_prefill_lines(answer.slow))))
-    sections.append(Section("ITS WORST GAPS", tuple(other.gap_lines(answer.slow))))
+    sections.append(Section("ITS WORST GAPS", tuple(other.gap_lines(request_id, answer.slow))))
     return [section for section in sections if section.lines]
 
 
@@ -74,7 +74,7 @@ def _at_words(at: StepAnswer) -> list[Part]:
 def _why(answer: WhyAnswer) -> Iterator[Line]:
     yield from wait_sentences(answer.request.request_id, answer.waiting.waits)
     yield from other.preemption_sentences(answer.preempted)
-    yield from other.cache_sentences(answer.missed)
+    yield from other.cache_sentences(answer.request.request_id, answer.missed)
     first = other.first_token_sentence(answer.slow)
     if first is not None:
         yield first

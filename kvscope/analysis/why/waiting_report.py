@@ -60,7 +60,7 @@ def _wait_words(request_id: str, wait: Wait) -> list[Part]:
         *steps_words(wait.since_step, wait.last_step),
         "): ",
     ]
-    longest = sorted(wait.stretches, key=lambda stretch: -stretch.num_steps)
+    longest = sorted(wait.stretches, key=lambda stretch: (stretch.reason == "preempted", -stretch.num_steps))
     parts += _stretch_words(longest[0])
     if len(longest) > 1:
         parts.append(dim(f", and {count(len(longest) - 1, 'other stretch', 'other stretches')}"))
@@ -135,6 +135,8 @@ def instant_sections(request_id: str, instant: WaitingInstant, waits: Sequence[W
     if instant.changes:
         title = f"WHAT WOULD HAVE ADMITTED IT AT STEP {step}, ONE CHANGE ALONE"
         yield Section(title, tuple(_changes(request_id, instant)))
+    elif not instant.capacity.can_ever_fit:
+        yield Section(f"CAN IT EVER BE ADMITTED, AT STEP {step}", tuple(_capacity(instant)))
 
 
 def _most(tokens: dict[str, int]) -> list[tuple[str, int]]:
@@ -181,6 +183,8 @@ def _holders(holders: Sequence[Holder]) -> Iterator[Line]:
         end = "ended in this step"
         if not holder.ended_in_this_step:
             end = f"at most {count(holder.tokens_to_its_end_at_most, 'token')} away"
+            if holder.prefill_tokens_left:
+                end += f", {holder.prefill_tokens_left} of prompt before"
         enough = {True: "yes", False: "no", None: "?"}[holder.is_enough]
         held, frees = str(holder.held_blocks), str(holder.frees_if_it_ends)
         rows.append([request(holder.request_id), held, frees, enough, end])
@@ -211,11 +215,36 @@ def _behind(row: WaitStep) -> Iterator[Line]:
 
 
 def _changes(request_id: str, instant: WaitingInstant) -> Iterator[Line]:
-    rows: list[list[Part]] = [
-        [change.setting, _value(change), _change_note(request_id, change)]
-        for change in sorted(instant.changes, key=lambda change: not change.helps)
-    ]
-    yield from table(("setting", "value", ""), rows)
+    whole = {change.setting: change for change in instant.changes_from_start}
+    rows: list[list[Part]] = []
+    for change in sorted(instant.changes, key=lambda change: (not change.helps, not _helps(whole, change.setting))):
+        row: list[Part] = [change.setting, _shown(change.now), _value(change)]
+        if whole:
+            row.append(_value(whole[change.setting]) if change.setting in whole else "")
+        rows.append(row)
+    header = ("setting", "recorded", "in this step", *(("from the first step on",) if whole else ()))
+    yield from table(header, rows)
+    yield from _why_none_helps(request_id, instant.changes)
+    yield from _capacity(instant)
+
+
+def _helps(whole: dict[str, Change], setting: str) -> bool:
+    return setting in whole and whole[setting].helps
+
+
+def _why_none_helps(request_id: str, changes: Sequence[Change]) -> Iterator[Line]:
+    """Says what stands in the way where no value helps in this step, the settings with one reason together."""
+    settings: dict[str, list[str]] = {}
+    for change in changes:
+        blocked = change.still_blocked
+        if not change.helps and (blocked is not None or change.note):
+            words = plain(still_blocked(blocked, request_id)) if blocked is not None else change.note
+            settings.setdefault(words, []).append(change.setting)
+    for words, names_of_settings in settings.items():
+        yield sentence("", dim(f"{', '.join(names_of_settings)}: {words}"))
+
+
+def _capacity(instant: WaitingInstant) -> Iterator[Line]:
     capacity = instant.capacity
     if not capacity.can_ever_fit:
         yield sentence(
@@ -233,19 +262,13 @@ def _changes(request_id: str, instant: WaitingInstant) -> Iterator[Line]:
 
 def _value(change: Change) -> Part:
     if not change.helps:
-        return dim("no value helps")
-    return strong(f"{_shown(change.now)} → {_shown(change.value)}")
-
-
-def _change_note(request_id: str, change: Change) -> Part:
-    """Returns what a change needs to be understood."""
-    if change.helps and change.watermark_blocks is not None:
-        return dim(f"keeps {count(change.watermark_blocks, 'block')} back")
-    if change.helps and change.difference is not None:
-        return dim(f"{abs(change.difference)} {'more' if change.difference > 0 else 'less'}")
-    if change.still_blocked is not None:
-        return dim(plain(still_blocked(change.still_blocked, request_id)))
-    return dim(change.note)
+        return dim("none helps")
+    extra = ""
+    if change.watermark_blocks is not None:
+        extra = f" (keeps {count(change.watermark_blocks, 'block')})"
+    elif change.difference is not None:
+        extra = f" ({change.difference:+d})"
+    return strong(f"{_shown(change.value)}{extra}")
 
 
 def _shown(value: object) -> str:

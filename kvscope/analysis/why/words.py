@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kvscope.analysis.spans import Part, Span, count, dim, figure, listed, request, say
 from kvscope.analysis.spans import step as step_span
-from kvscope.analysis.why.changes import StillBlocked
+from kvscope.analysis.why.trials import StillBlocked
 from kvscope.events import QueueTest
 
 MAX_NAMES = 4
