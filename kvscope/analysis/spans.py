@@ -7,7 +7,7 @@ print it as it is, but must not interpret it as markup.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -76,6 +76,8 @@ class Sentence:
         """What the sentence names, in order, each once."""
         return list(dict.fromkeys(span.entity for span in self.spans if span.entity is not None))
 
+
+_SPACES = re.compile(" +")
 
 Part = str | Span
 
@@ -177,51 +179,68 @@ def wrap(spans: Sequence[Span], width: int) -> list[tuple[Span, ...]]:
     Entities hold together. Only a word that is wider than a whole line is broken, at the line's end.
     """
     width = max(width, 1)
-    lines: list[list[Span]] = [[]]
-    used = 0
-    for word in _words(spans):
-        cells = sum(cell_width(span.text) for span in word)
-        trailing = len(word[-1].text) - len(word[-1].text.rstrip(" "))
-        if used and used + cells - trailing > width:
-            lines.append([])
-            used = 0
-        for span in word:
-            for piece in _chopped(span, width):
-                if used and used + cell_width(piece.text.rstrip(" ")) > width:
-                    lines.append([])
-                    used = 0
-                lines[-1].append(piece)
-                used += cell_width(piece.text)
-    return [_without_trailing_space(line) for line in lines]
+    text = plain(spans)
+    lines: list[tuple[int, int]] = []
+    line = used = 0
+    for begin, end in _words(text, spans):
+        word = text[begin:end].rstrip(" ")
+        cells = cell_width(word)
+        if used and used + cells > width:
+            lines.append((line, begin))
+            line, used = begin, 0
+        while cells > width and len(word) > 1:
+            num_chars = _num_fitting_chars(word, width)
+            lines.append((line, line + num_chars))
+            line, word = line + num_chars, word[num_chars:]
+            cells = cell_width(word)
+        used += cells + end - begin - len(text[begin:end].rstrip(" "))
+    lines.append((line, len(text)))
+    return _cut(spans, [(begin, begin + len(text[begin:end].rstrip(" "))) for begin, end in lines])
 
 
-def _words(spans: Sequence[Span]) -> list[list[Span]]:
-    """Groups pieces of spans into words, each with the spaces behind it; a word may reach over several spans."""
-    words: list[list[Span]] = [[]]
+def _words(text: str, spans: Sequence[Span]) -> Iterator[tuple[int, int]]:
+    """Yields words with the spaces behind them, as ranges of the text; spaces within an entity part no words."""
+    closed: list[tuple[int, int]] = []
+    at = 0
     for span in spans:
-        pieces = [span.text] if span.entity is not None else re.findall(r"[^ ]* +|[^ ]+", span.text)
-        for piece in pieces:
-            words[-1].append(replace(span, text=piece))
-            if piece.endswith(" "):
-                words.append([])
-    return [word for word in words if word]
+        if span.entity is not None and " " in span.text:
+            closed.append((at, at + len(span.text)))
+        at += len(span.text)
+    begin = 0
+    for gap in _SPACES.finditer(text):
+        if not any(start < gap.end() < stop for start, stop in closed):
+            yield begin, gap.end()
+            begin = gap.end()
+    if begin < len(text):
+        yield begin, len(text)
 
 
-def _chopped(span: Span, width: int) -> list[Span]:
-    """Cuts a span that is wider than a line into pieces of a line each."""
-    if cell_width(span.text.rstrip(" ")) <= width:
-        return [span]
-    pieces: list[Span] = []
-    text = ""
-    for char in span.text:
-        if text and cell_width(text + char) > width:
-            pieces.append(replace(span, text=text))
-            text = ""
-        text += char
-    return [*pieces, replace(span, text=text)]
+def _num_fitting_chars(word: str, width: int) -> int:
+    """Returns how many characters fit into a line; at least one."""
+    used = 0
+    for index, char in enumerate(word):
+        used += cell_width(char)
+        if used > width:
+            return max(index, 1)
+    return len(word)
 
 
-def _without_trailing_space(line: list[Span]) -> tuple[Span, ...]:
-    if line:
-        line[-1] = replace(line[-1], text=line[-1].text.rstrip(" "))
-    return say(line)
+def _cut(spans: Sequence[Span], lines: Sequence[tuple[int, int]]) -> list[tuple[Span, ...]]:
+    """Returns the spans of ranges of their text, which follow one another."""
+    cut: list[tuple[Span, ...]] = []
+    index = at = 0  # the first span that reaches into the line, and where it begins
+    for begin, end in lines:
+        while index < len(spans) and at + len(spans[index].text) <= begin:
+            at += len(spans[index].text)
+            index += 1
+        pieces: list[Span] = []
+        start, number = at, index
+        while number < len(spans) and start < end:
+            span = spans[number]
+            piece = span.text[max(begin - start, 0) : end - start]
+            if piece:
+                pieces.append(span if piece == span.text else replace(span, text=piece))
+            start += len(span.text)
+            number += 1
+        cut.append(tuple(pieces))
+    return cut
