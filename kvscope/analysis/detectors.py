@@ -73,6 +73,30 @@ def find_all(timeline: Timeline) -> list[Finding]:
 
 def _books(timeline: Timeline, runs: StepRuns) -> Iterator[Finding]:
     """The first step after which free blocks and held blocks are not the pool, or an ended request still holds some."""
+    for double in runs.double_frees:
+        first, second = double.first, double.second
+        yield _finding(
+            "books_do_not_balance",
+            [first.step, second.step],
+            (first.request_id, second.request_id),
+            {
+                "block_id": double.block_id,
+                "first_free": {"step": first.step, "request_id": first.request_id},
+                "second_free": {"step": second.step, "request_id": second.request_id},
+            },
+            Sentence(
+                "✖",
+                "failed",
+                say(
+                    strong(f"Block {double.block_id} was given back twice"),
+                    f": at step {first.step} by ",
+                    request(first.request_id),
+                    f" and at step {second.step} by ",
+                    request(second.request_id),
+                    ", with nobody holding it in between",
+                ),
+            ),
+        )
     if runs.contradiction is not None:
         step, error = runs.contradiction
         yield _finding(
@@ -93,6 +117,8 @@ def _books(timeline: Timeline, runs: StepRuns) -> Iterator[Finding]:
         leak.owner_ids,
         {
             "num_unaccounted_blocks": len(leak.block_ids),
+            "ended_steps": leak.ended_steps,
+            "missing_event": "BlockReleased" if leak.ended_steps else None,
             "block_ids": list(leak.block_ids),
             "num_unaccounted_tokens": len(leak.block_ids) * leak.block_size,
             "num_free_blocks": leak.num_free_blocks,
@@ -109,6 +135,9 @@ def _books(timeline: Timeline, runs: StepRuns) -> Iterator[Finding]:
                 figure(count(len(leak.block_ids), "block")),
                 " unaccounted for",
                 *who,
+                f", which ended at step {min(leak.ended_steps.values())} and gave nothing back"
+                if leak.ended_steps
+                else "",
             ),
         ),
     )

@@ -93,10 +93,29 @@ class Leak:
     block_ids: tuple[int, ...]
     owner_ids: tuple[str, ...]
     """Who had them last."""
+    ended_steps: dict[str, int]
+    """When those of them that have ended did so: no `BlockReleased` of theirs followed."""
     num_free_blocks: int
     num_held_blocks: int
     pool: int
     block_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freed:
+    """One time that a block was given back."""
+
+    step: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoubleFree:
+    """A block that was given back while it was free."""
+
+    block_id: int
+    first: Freed
+    second: Freed
 
 
 @dataclass(slots=True)
@@ -113,6 +132,7 @@ class StepRuns:
     empty: list[Empty] = field(default_factory=list)
     long_prefills: dict[str, LongPrefill] = field(default_factory=dict)
     first_leak: Leak | None = None
+    double_frees: list[DoubleFree] = field(default_factory=list)
     contradiction: tuple[int, StateError] | None = None
     """The step whose events do not fit the state before it."""
 
@@ -126,6 +146,8 @@ def step_runs(timeline: Timeline) -> StepRuns:
             moment = timeline.at(step)
         except StateError as error:
             runs.contradiction = (step, error)
+            for _, events in timeline.events(step, step):
+                gatherer.note_blocks(step, events)
             break
         gatherer.add(moment)
     return runs
@@ -139,6 +161,9 @@ class _Gatherer:
         self._arrivals = {row.request_id: row.arrival_step for row in runs.overview.requests}
         self._open_skips: dict[str, list[int]] = {}
         self._last_holders: dict[int, str] = {}
+        self._freed: dict[int, Freed] = {}
+        """Free blocks that were held before."""
+        self._ends = {row.request_id: row.finished_step for row in runs.overview.requests}
 
     def add(self, moment: Moment) -> None:
         state = moment.state
@@ -152,6 +177,7 @@ class _Gatherer:
         self._note_empty(facts)
         self._note_prefill(moment, facts)
         self._note_skipped(moment, facts)
+        self.note_blocks(moment.step, moment.events)
         self._note_books(state, moment)
 
     def _note_waiting(self, moment: Moment, facts: StepFacts, config: SchedulerConfig) -> None:
@@ -244,15 +270,30 @@ class _Gatherer:
                 self._runs.skipped.append((request_id, self._open_skips[request_id]))
             self._open_skips[request_id].append(moment.step)
 
+    def note_blocks(self, step: int, events: Sequence[ev.Event]) -> None:
+        """Follows who holds each block, and who gave it back."""
+        for event in events:
+            match event:
+                case ev.BlockAllocated() | ev.BlockTouched():
+                    for block_id in event.block_ids:
+                        self._last_holders[block_id] = event.request_id
+                        self._freed.pop(block_id, None)
+                case ev.BlockReleased():
+                    freed = Freed(step=step, request_id=event.request_id)
+                    for block_id in (*event.freed_to_head, *event.freed_to_tail):
+                        before = self._freed.get(block_id)
+                        if before is not None:
+                            self._runs.double_frees.append(DoubleFree(block_id=block_id, first=before, second=freed))
+                        self._freed[block_id] = freed
+                case _:
+                    pass
+
     def _note_books(self, state: EngineState, moment: Moment) -> None:
         """Holds the sum of references against the tables; looks at the blocks themselves where they differ."""
         if self._runs.first_leak is not None:
             return
         ended = set(state.ended_ids)
         live = [request for key, request in state.requests.items() if key not in ended]
-        for event in moment.events:
-            if isinstance(event, ev.BlockAllocated | ev.BlockTouched):
-                self._last_holders.update(dict.fromkeys(event.block_ids, event.request_id))
         if sum(state.ref_cnts) == sum(len(request.block_ids) for request in live):
             return
         held = {block_id for request in live for block_id in request.block_ids}
@@ -261,10 +302,13 @@ class _Gatherer:
             for block_id in range(1, len(state.ref_cnts))
             if block_id not in held and block_id not in state.free_queue
         ]
+        owners = tuple(dict.fromkeys(self._last_holders[key] for key in lost if key in self._last_holders))
+        ends = {key: self._ends.get(key) for key in owners}
         self._runs.first_leak = Leak(
             step=moment.step,
             block_ids=tuple(lost),
-            owner_ids=tuple(dict.fromkeys(self._last_holders[key] for key in lost if key in self._last_holders)),
+            owner_ids=owners,
+            ended_steps={key: step for key, step in ends.items() if step is not None and step <= moment.step},
             num_free_blocks=state.num_free_blocks,
             num_held_blocks=len(held),
             pool=state.num_usable_blocks,

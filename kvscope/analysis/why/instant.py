@@ -81,7 +81,8 @@ class Capacity:
     """Whether the request can be admitted, and finish, in an engine of this size at all."""
 
     can_ever_fit: bool
-    """All its present tokens fit the empty pool and, where prompts may not be cut, the budget."""
+    """All its present tokens fit the empty pool and, where prompts may not be cut, the budget. Where they do not, and
+    only its first chunk must fit, it may be admitted, but never comes to its next token."""
     can_finish_alone: bool
     """The most tokens that it can come to fit the empty pool."""
     pool: int
@@ -157,11 +158,8 @@ def capacity(config: SchedulerConfig, state: EngineState, request: RequestState)
         fits_budget = 0 < config.long_prefill_token_threshold <= config.token_budget
     else:
         fits_budget = True
-    first = min(request.num_tokens, config.token_budget)
-    first_blocks = rules.num_blocks_for(first, config.block_size)
-    needed = now if config.scheduler_reserve_full_isl else first_blocks
     return Capacity(
-        can_ever_fit=needed <= pool and fits_budget,
+        can_ever_fit=now <= pool and fits_budget,
         can_finish_alone=at_longest <= pool and fits_budget,
         pool=pool,
         blocks_of_all_tokens=now,

@@ -43,7 +43,7 @@ MissReason = Literal[
 """
 
 MAX_MATCHES = 16
-_CONTEXT_TOKENS = 6
+_TOKENS_BEFORE, _TOKENS_AFTER = 3, 6
 """Tokens of text shown around a first difference."""
 
 
@@ -300,7 +300,7 @@ def _lost(publication: Publication) -> Lost:
 def _difference(
     timeline: Timeline, history: CacheHistory, step: int, other_id: str, position: int, size: int
 ) -> Difference:
-    start, stop = max(position - _CONTEXT_TOKENS, 0), position + _CONTEXT_TOKENS
+    start, stop = max(position - _TOKENS_BEFORE, 0), position + _TOKENS_AFTER
     num_known = history.relatives[other_id].num_known
     other = request_token_ids(timeline, other_id, step, position, min(position + 1, num_known))
     mine = history.token_ids[position : position + 1]

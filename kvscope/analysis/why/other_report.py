@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kvscope.analysis.spans import Part, count, dim, figure, listed, request, strong
 from kvscope.analysis.spans import step as step_span
@@ -13,10 +13,11 @@ from kvscope.analysis.why.preempted import PreemptedAnswer, PreemptionStory
 from kvscope.analysis.why.slow import Gap, SlowAnswer
 from kvscope.analysis.why.words import MAX_NAMES, milliseconds, names, span_of, steps_listed, tokens_by_request
 
-_MAX_STORIES = 8
+_MAX_STORIES = 3
+_MAX_CHUNKS = 16
 _MAX_GAPS = 5
 _MAX_SHARED = 5
-_MAX_ADMISSIONS = 8
+_MAX_ADMISSIONS = 4
 _MAX_TEXT_CELLS = 30
 
 _VICTIM_WORDS = {
@@ -27,8 +28,8 @@ _VICTIM_WORDS = {
 }
 
 
-def preemption_sentences(answer: PreemptedAnswer) -> Iterator[Line]:
-    """▲ Each preemption, and whether they are a cycle."""
+def cycle_sentence(answer: PreemptedAnswer) -> Iterator[Line]:
+    """▲ Whether it goes round in a circle."""
     if answer.is_in_a_cycle:
         cycles = [r for r in answer.resumptions if r.resumed_step is not None and r.next_preempted_step is not None]
         gained = answer.output_tokens_gained_in_cycles
@@ -39,10 +40,14 @@ def preemption_sentences(answer: PreemptedAnswer) -> Iterator[Line]:
             figure(f"{count(answer.resume_preempt_cycles, 'time')} resumed and preempted again"),
             f"; these runs computed {count(again, 'token')} a second time and gained {count(gained, 'token')}",
         )
+
+
+def preemption_sentences(answer: PreemptedAnswer) -> Iterator[Line]:
+    """▲ The first preemptions: for whom, why this victim, what was lost."""
     for story in answer.preemptions[:_MAX_STORIES]:
         yield sentence("▲", *_story_words(story))
     if len(answer.preemptions) > _MAX_STORIES:
-        yield sentence("", dim(f"… {len(answer.preemptions) - _MAX_STORIES} more preemptions"))
+        yield sentence("", dim(f"… {count(len(answer.preemptions) - _MAX_STORIES, 'more preemption')}"))
 
 
 def _story_words(story: PreemptionStory) -> list[Part]:
@@ -102,7 +107,7 @@ def cache_sentences(request_id: str, answer: MissedAnswer) -> Iterator[Line]:
         if admission.difference is not None and admission.reason != "all_shared_hit":
             yield sentence("", *_difference_words(admission.difference))
     if len(answer.admissions) > _MAX_ADMISSIONS:
-        yield sentence("", dim(f"… {len(answer.admissions) - _MAX_ADMISSIONS} more admissions"))
+        yield sentence("", dim(f"… {count(len(answer.admissions) - _MAX_ADMISSIONS, 'more admission')}"))
     for duplicate in answer.duplicates[:_MAX_ADMISSIONS]:
         yield sentence(
             "",
@@ -237,9 +242,9 @@ def gap_lines(request_id: str, answer: SlowAnswer) -> Iterator[Line]:
 def _gap_words(request_id: str, gap: Gap) -> list[Part]:
     parts: list[Part] = []
     if gap.preempted_steps:
-        parts.append(f"preempted for {count(gap.preempted_steps, 'step')}")
+        parts.append(f"{count(gap.preempted_steps, 'step')} in the queue after it was preempted ")
         others = [key for key in gap.preempted_for if key != request_id]
-        parts += [", which gave its blocks to ", *names(others)] if others else [" by its own need"]
+        parts += ["for ", *names(others)] if others else ["by its own need"]
     if gap.recompute_steps:
         parts.append(f"{', ' if parts else ''}{count(gap.recompute_steps, 'step')} to compute again")
     if gap.skipped_steps:
@@ -280,11 +285,10 @@ def budget_sentences(answer: SlowAnswer) -> Iterator[Line]:
 
 def chunk_lines(answer: SlowAnswer) -> Iterator[Line]:
     """Its own prefill, where it took several steps."""
-    chunks: Sequence[object] = answer.first_token.chunks
-    if len(chunks) < 2:
+    if len(answer.first_token.chunks) < 2:
         return
     rows: list[list[Part]] = [
         [str(chunk.step), str(chunk.tokens), str(chunk.step_total_tokens), f"{chunk.share_pct:g} %"]
-        for chunk in answer.first_token.chunks[: 2 * _MAX_STORIES]
+        for chunk in answer.first_token.chunks[:_MAX_CHUNKS]
     ]
     yield from table(("step", "tokens", "of", "share"), rows, right=(0, 1, 2, 3))

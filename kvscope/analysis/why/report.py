@@ -11,7 +11,7 @@ from kvscope.analysis.why import other_report as other
 from kvscope.analysis.why.answer import StepAnswer, WhyAnswer
 from kvscope.analysis.why.layout import Line, Section, sentence, table
 from kvscope.analysis.why.overview import Overview
-from kvscope.analysis.why.waiting_report import instant_sections, stretch_table, wait_sentences
+from kvscope.analysis.why.waiting_report import instant_sections, more_waits, stretch_table, wait_sentences
 from kvscope.analysis.why.words import names
 
 _MAX_REQUESTS = 40
@@ -72,7 +72,9 @@ def _at_words(at: StepAnswer) -> list[Part]:
 
 
 def _why(answer: WhyAnswer) -> Iterator[Line]:
+    yield from other.cycle_sentence(answer.preempted)
     yield from wait_sentences(answer.request.request_id, answer.waiting.waits)
+    yield from more_waits(answer.waiting.waits)
     yield from other.preemption_sentences(answer.preempted)
     yield from other.cache_sentences(answer.request.request_id, answer.missed)
     first = other.first_token_sentence(answer.slow)

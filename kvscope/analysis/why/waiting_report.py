@@ -20,6 +20,7 @@ from kvscope.analysis.why.words import (
     still_blocked,
 )
 
+_MAX_WAITS = 4
 _MAX_STRETCHES = 12
 _MAX_HOLDERS = 12
 _MAX_BEHIND = 8
@@ -37,8 +38,9 @@ _TEST_TITLES = {
 
 
 def wait_sentences(request_id: str, waits: Sequence[Wait]) -> Iterator[Line]:
-    """✗ Each wait: how long, on which test, who let it in, who of lower priority ran meanwhile."""
-    for wait in waits:
+    """✗ The longest waits: how long, on which test, who let it in, who of lower priority ran meanwhile."""
+    longest = sorted(waits, key=lambda wait: (wait.ended is not None, -wait.waited_steps))[:_MAX_WAITS]
+    for wait in longest:
         yield sentence("✗", *_wait_words(request_id, wait))
         ran = wait.lower_priority_ran
         if ran.steps:
@@ -50,6 +52,12 @@ def wait_sentences(request_id: str, waits: Sequence[Wait]) -> Iterator[Line]:
                 " of lower priority ran and sampled ",
                 figure(count(ran.sampled_tokens, "token")),
             )
+
+
+def more_waits(waits: Sequence[Wait]) -> Iterator[Line]:
+    """Says how many waits were not told one by one."""
+    if len(waits) > _MAX_WAITS:
+        yield sentence("", dim(f"… {count(len(waits) - _MAX_WAITS, 'shorter wait')} (see the table)"))
 
 
 def _wait_words(request_id: str, wait: Wait) -> list[Part]:
@@ -160,8 +168,8 @@ def _test_row(test: AdmissionTest) -> list[Part]:
         note = "not reached; it passes" if test.passed else "not reached; it fails too"
     if test.name == "prefix_lookup":
         glyph = "●" if test.have else glyph
-        free = f"; {count(test.free_hit_blocks, 'hit block')} in the free queue cost one each"
-        return [glyph, "prefix lookup", "", str(test.have), "tokens hit" + (free if test.free_hit_blocks else "")]
+        cost = f"; {count(test.free_hit_blocks, 'free block')} of it cost as new" if test.free_hit_blocks else ""
+        return [glyph, "prefix lookup", "", str(test.have), dim("tokens hit" + cost)]
     need = f"{test.need}+{test.watermark_blocks}wm" if test.watermark_blocks else str(test.need)
     failed = test.was_reached and not test.passed
     title = _TEST_TITLES[test.name]
@@ -249,7 +257,7 @@ def _capacity(instant: WaitingInstant) -> Iterator[Line]:
     if not capacity.can_ever_fit:
         yield sentence(
             "✗",
-            strong("It can never be admitted"),
+            strong("It can never get through"),
             f": its tokens fill {count(capacity.blocks_of_all_tokens, 'block')}, the pool has {capacity.pool}",
         )
     elif not capacity.can_finish_alone:

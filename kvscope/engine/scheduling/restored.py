@@ -1,7 +1,7 @@
 """A scheduler as it stood before some step, made anew from the reduced state, so that the step can be run once more.
 
-The restored scheduler decides as the recorded one did, and, with another setting or without one of the requests, as that
-one would have. What a step's decisions do not depend on (sampling, stop tokens) is not restored.
+The restored scheduler decides as the recorded one did, and, with another setting or without one of the requests, as
+that one would have. What a step's decisions do not depend on (sampling, stop tokens) is not restored.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Standing:
 def restored_scheduler(config: SchedulerConfig, standing: Standing) -> Scheduler:
     """Returns a scheduler whose next `schedule()` runs the step.
 
-    A pool that is larger than the recorded one has its further blocks at the tail of the free queue, empty; the recorded
-    one is the smallest that can be restored. With `batching="static"` the batch under way is not known and is taken as
-    closed.
+    A pool that is larger than the recorded one has its further blocks at the tail of the free queue, empty; the
+    recorded one is the smallest that can be restored. With `batching="static"` the batch under way is not known and is
+    taken as closed.
     """
     state = standing.state
     scheduler = new_scheduler(config)
