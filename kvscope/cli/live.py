@@ -23,14 +23,8 @@ END_TIMEOUT_S = 3.0
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command, and makes it what `kvscope` alone does."""
+    """Adds the command."""
     app.command()(with_engine_options(live))
-
-    @app.callback(invoke_without_command=True)
-    def alone(context: typer.Context) -> None:
-        """A debugger for LLM serving: every scheduler decision, block and queue of every step."""
-        if context.invoked_subcommand is None:
-            live(EngineOptions())
 
 
 def live(

@@ -6,12 +6,37 @@ Each command lives in a module of its own with `register(app)`; heavy imports ha
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from importlib.metadata import version
+from typing import Annotated, NoReturn
 
 import typer
 
-from kvscope.cli import attach, check, doctor, live, models, replay, run, simulate, stats, whatif, why
+from kvscope.analysis.text import visible
+from kvscope.cli import (
+    attach,
+    check,
+    doctor,
+    dump,
+    events,
+    live,
+    models,
+    replay,
+    run,
+    show,
+    simulate,
+    stats,
+    whatif,
+    why,
+)
 from kvscope.errors import KvscopeError, UsageError
+from kvscope.session.options import EngineOptions
+
+INTERRUPTED_EXIT_CODE = 130
+BROKEN_PIPE_EXIT_CODE = 1
+"""What a shell reports for a command that was interrupted; what the option parser ends with when its reader is gone."""
 
 app = typer.Typer(
     add_completion=False,
@@ -19,20 +44,67 @@ app = typer.Typer(
     rich_markup_mode=None,  # its tables cut the names of options at 80 columns
 )
 
-for command in (live, attach, run, simulate, check, replay, why, stats, whatif, models, doctor):
+COMMANDS = (
+    live,
+    attach,
+    run,
+    simulate,
+    replay,
+    show,
+    dump,
+    events,
+    why,
+    stats,
+    check,
+    whatif,
+    models,
+    doctor,
+)
+for command in COMMANDS:
     command.register(app)
+
+
+@app.callback(invoke_without_command=True)
+def alone(
+    context: typer.Context,
+    wants_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """A debugger for LLM serving: every scheduler decision, block and queue of every step.
+
+    Without a command: `live`.
+    """
+    if wants_version:
+        print(f"kvscope {version('kvscope')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        live.live(EngineOptions())
 
 
 def main() -> None:
     """Runs the command line; exit codes are those of `kvscope.errors`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks is written out
     try:
         exit_code = app(standalone_mode=False)
+        sys.stdout.flush()
         sys.exit(exit_code if isinstance(exit_code, int) else 0)
     except KvscopeError as error:
-        print(f"kvscope: {error.message}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(error.message, error.exit_code)
     except typer.TyperException as error:
-        print(f"kvscope: {error.format_message()} (see --help)", file=sys.stderr)
-        sys.exit(UsageError.exit_code)
+        _fail(f"{_as_clause(error.format_message())} (see --help)", UsageError.exit_code)
+    except BrokenPipeError:  # whoever read has seen enough, as `kvscope dump … | head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(BROKEN_PIPE_EXIT_CODE)
     except (typer.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(INTERRUPTED_EXIT_CODE)
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    print(f"kvscope: {visible(message)}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+def _as_clause(message: str) -> str:
+    """Returns a message of the option parser without its full stop."""
+    return message.strip().removesuffix(".")
