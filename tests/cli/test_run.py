@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.cli import engine_options
+from kvscope.engine.model import catalogue
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.request import SamplingParams
 from kvscope.replay import open_recording
@@ -22,6 +23,7 @@ from tests.cli.command_line import CommandLine
 
 TOY = ("--model", "toy", "--dtype", "float32")
 TIMEOUT_S = 60
+KVSCOPE = (sys.executable, "-c", "from kvscope.cli.main import main; main()")
 
 
 @pytest.fixture
@@ -52,6 +54,16 @@ def test_one_prompt_prints_the_answer_alone_and_records_every_step(kvscope: Comm
         ("hello", 5, "length")
     ]
     assert [path.name for path in kvscope.folder.iterdir()] == ["r.db"]
+
+
+def test_the_default_model_knows_the_capital_of_france(tmp_path: Path) -> None:
+    """The README's command, in a process of its own; fetches the model where this machine has not got it yet."""
+    catalogue.fetch(catalogue.find_entry("smollm2-135m"))
+    question = "What is the capital of France? Answer in one sentence."
+    options = ["--chat", question, "--dtype", "float32", "--temperature", "0", "--record", str(tmp_path / "r.db")]
+    answer = subprocess.run([*KVSCOPE, "run", *options], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    assert answer.stdout == "The capital of France is Paris.\n"
+    assert answer.stderr == f"8 steps recorded in {tmp_path / 'r.db'}\n"
 
 
 def test_json_gives_one_line_a_request_in_the_order_of_the_prompts(kvscope: CommandLine) -> None:
@@ -221,7 +233,7 @@ def test_a_missing_engine_extra_is_one_line(kvscope: CommandLine, monkeypatch: p
 
 def test_ctrl_c_aborts_closes_the_recording_and_exits_with_130(tmp_path: Path) -> None:
     recording = tmp_path / "r.db"
-    command = [sys.executable, "-c", "from kvscope.cli.main import main; main()", "run", *TOY, "--raw", "hello"]
+    command = [*KVSCOPE, "run", *TOY, "--raw", "hello"]
     options = ["--ignore-eos", "--max-tokens", "4000", "--record", str(recording)]
     process = subprocess.Popen(
         [*command, *options],
