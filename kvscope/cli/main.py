@@ -18,6 +18,7 @@ from kvscope.analysis.text import visible
 from kvscope.cli import (
     attach,
     check,
+    diff,
     doctor,
     dump,
     events,
@@ -56,6 +57,7 @@ COMMANDS = (
     why,
     stats,
     check,
+    diff,
     whatif,
     models,
     doctor,
