@@ -7,26 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from kvscope.engine.llm_engine import LLMEngine, ModelDescription
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput
+from kvscope.engine.scheduling.scripted_runner import Script, ScriptedRunner
 from kvscope.events import Event
 
 
-class ScriptedRunner:
+class HookedRunner(ScriptedRunner):
     """Answers each request with the bytes prepared for it; `before_reply` is called while a step executes."""
 
-    def __init__(self, replies: Mapping[str, bytes], before_reply: Callable[[SchedulerOutput], None] | None = None):
-        self.replies = replies
+    def __init__(self, replies: Mapping[str, bytes], before_reply: Callable[[SchedulerOutput], None] | None) -> None:
+        super().__init__()
+        self.scripts = {request_id: Script(reply) for request_id, reply in replies.items()}
         self.before_reply = before_reply
 
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
         if self.before_reply is not None:
             self.before_reply(output)
-        sampled = [
-            [self.replies[request.request_id][request.num_output_tokens]]
-            if request.num_computed_tokens >= request.num_tokens
-            else []
-            for request in output.requests
-        ]
-        return ModelRunnerOutput(sampled_token_ids=sampled)
+        return super().execute(output)
 
 
 class ByteCodec:
@@ -83,7 +79,7 @@ def scripted_engine(
     )
     return LLMEngine(
         config,
-        ScriptedRunner(replies, before_reply),
+        HookedRunner(replies, before_reply),
         model=ModelDescription(name="scripted", eos_token_ids=(ord("$"),)),
         codec=ByteCodec(),
         sink=sink,
