@@ -11,9 +11,12 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kvscope.analysis.why.trials import StillBlocked, Trial
+
+IS_SO_ALREADY = "it is so already"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,8 @@ class Change:
     still_blocked: StillBlocked | None = None
     """Where no value helps: the test that fails even with the most helpful one."""
     note: str = ""
+    is_exact: bool = True
+    """False where a trial needed tokens that the recording does not know, and made them up."""
 
     @property
     def helps(self) -> bool:
@@ -46,13 +51,16 @@ def smallest_changes(trial: Trial) -> tuple[Change, ...]:
     config = trial.config
     if config.connector or trial.admits():
         return ()
-    changes = [_more_blocks(trial), _more_seqs(trial), _more_budget(trial), _less_watermark(trial)]
-    changes.append(_switch(trial, "scheduler_reserve_full_isl", False))
-    if not config.enable_chunked_prefill:
-        changes.append(_switch(trial, "enable_chunked_prefill", True))
-    changes.append(_smaller_threshold(trial))
-    changes.append(_switch(trial, "policy", "priority" if config.policy == "fcfs" else "fcfs"))
-    return tuple(changes)
+    switches: dict[str, Any] = {"scheduler_reserve_full_isl": False, "enable_chunked_prefill": True}
+    switches["policy"] = "priority" if config.policy == "fcfs" else "fcfs"
+    searches: list[Callable[[Trial], Change]] = [_more_blocks, _more_seqs, _more_budget, _less_watermark]
+    searches += [_smaller_threshold, *(partial(_switch, setting=name, value=on) for name, on in switches.items())]
+    changes: list[Change] = []
+    for search in searches:
+        trial.is_exact = True
+        change = search(trial)
+        changes.append(dataclasses.replace(change, is_exact=trial.is_exact))
+    return tuple(change for change in changes if change.note != IS_SO_ALREADY)
 
 
 def _more_blocks(trial: Trial) -> Change:
@@ -114,7 +122,7 @@ def _smaller_threshold(trial: Trial) -> Change:
 def _switch(trial: Trial, setting: str, value: Any) -> Change:
     now = getattr(trial.config, setting)
     if now == value:
-        return Change(setting=setting, now=now, value=None, difference=None, note="it is so already")
+        return Change(setting=setting, now=now, value=None, difference=None, note=IS_SO_ALREADY)
     if trial.admits(**{setting: value}):
         return Change(setting=setting, now=now, value=value, difference=None)
     return Change(setting=setting, now=now, value=None, difference=None, still_blocked=trial.blocked)

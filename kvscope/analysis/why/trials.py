@@ -4,7 +4,8 @@
   else, admits the request (or, where it was preempted in this step, leaves it running). The step's running requests are
   scheduled under the changed setting too, so a larger budget that they would eat up does not count.
 - `WholeRerun`: the run, repeated from its first step with this one setting changed, does not have the request in the
-  waiting queue when the admission of the step stops.
+  waiting queue when the admission of the step stops. Where it comes further than the recording (which ended, or where a
+  request was aborted), tokens are made up; `is_exact` says so.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Trial(Protocol):
     """The recorded settings."""
     blocked: StillBlocked | None
     """The verdict on the head of the queue in the last trial."""
+    is_exact: bool
+    """False as soon as a trial needed tokens or drafts that the recording does not know; may be set to start anew."""
 
     @property
     def limits(self) -> Limits: ...
@@ -70,6 +73,7 @@ class StepRerun:
         self.standing = standing
         self.request_id = request_id
         self.blocked: StillBlocked | None = None
+        self.is_exact = True
 
     @property
     def limits(self) -> Limits:
@@ -115,6 +119,7 @@ class WholeRerun:
     def __init__(self, workload: Workload, step: int, request_id: str) -> None:
         self.config = workload.config
         self.blocked: StillBlocked | None = None
+        self.is_exact = True
         self._workload = workload
         self._step = step
         self._request_id = request_id
@@ -136,6 +141,8 @@ class WholeRerun:
         is_waiting = False
         self.blocked = None
         for step, events in run.steps():
+            if step < self._step and (run.notes.num_made_up_tokens or run.notes.num_undrafted_samplings):
+                self.is_exact = False
             for event in events:
                 match event:
                     case ev.RequestArrived() | ev.RequestPreempted() if event.request_id == self._request_id:

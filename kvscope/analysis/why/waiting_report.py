@@ -233,6 +233,10 @@ def _changes(request_id: str, instant: WaitingInstant) -> Iterator[Line]:
     header = ("setting", "recorded", "in this step", *(("from the first step on",) if whole else ()))
     yield from table(header, rows)
     yield from _why_none_helps(request_id, instant.changes)
+    inexact = [change.setting for change in instant.changes_from_start if not change.is_exact]
+    if inexact:
+        words = f"from the first step on, {', '.join(inexact)}: by tokens that were made up beyond the recorded ones"
+        yield sentence("", dim(words))
     yield from _capacity(instant)
 
 

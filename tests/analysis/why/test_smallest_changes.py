@@ -5,7 +5,8 @@ running, where it was preempted in this step); one less does not. Here the run i
 the step, the setting is changed on that scheduler, and the step is run: nothing of how `why` restores a step is used.
 
 The second: the whole run, repeated with this setting, does not have the request waiting at the step; one less has.
-Here the scenario itself is run with the setting.
+Here the scenario itself is run with the setting. (A repeated run that comes further than the recorded one has to make
+tokens up, and says so: these are not held against the scenario, which knows all tokens.)
 
 KVSCOPE_RANDOM_RUNS sets the number of random runs.
 """
@@ -151,10 +152,11 @@ def _try_run(seed: int) -> Counter[str]:
         changes = smallest_changes(WholeRerun(workload, step, request_id))
         assert changes, f"{where}: repeated as it was, it does not wait"
         for change in changes:
-            if change.helps:
+            if change.helps and change.is_exact:
                 runs = partial(_does_not_wait_in_changed_run, scenario, step, request_id, change.setting)
                 _check(change, config.num_gpu_blocks, runs, where)
-            checked[f"run {change.setting} {'helps' if change.helps else 'no'}"] += 1
+            known = "" if change.is_exact else ", tokens made up"
+            checked[f"run {change.setting} {'helps' if change.helps else 'no'}{known}"] += 1
     timeline.close()
     return checked
 
