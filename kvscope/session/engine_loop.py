@@ -140,10 +140,12 @@ class EngineLoop:
                     return Refused(message=f"the number of steps must be at least 1, not {command.num_steps}")
                 if self._loaded and not self._loaded.engine.has_work:
                     return Refused(message="there is nothing to run: submit a prompt first")
+                num_steps_due = self._num_steps_allowed if self._is_paused else 0
                 self._pause("stepped")
-                self._num_steps_allowed += command.num_steps
+                self._num_steps_allowed = num_steps_due + command.num_steps
             case control.Resume():
                 self._is_paused = False
+                self._num_steps_allowed = 0
             case control.SetStopConditions():
                 self._conditions = StopConditions(command.conditions)
             case control.Shutdown():
@@ -246,6 +248,7 @@ class EngineLoop:
             is_finishing = self._ending is not None and self._ending.when == "idle"
             if self._ending is None or (is_finishing and engine.has_work and not engine.stuck):
                 self._is_stepping = True
+                self._num_steps_allowed = max(self._num_steps_allowed - 1, 0)
             return self._is_stepping
 
     def _may_step(self, engine: LLMEngine) -> bool:
@@ -256,8 +259,6 @@ class EngineLoop:
     def _after_step(self, engine: LLMEngine, report: StepReport) -> None:
         with self._changed:
             self._is_stepping = False
-            if self._num_steps_allowed:
-                self._num_steps_allowed -= 1
             if not engine.has_work:
                 self._num_steps_allowed = 0
             is_stalled = not report.num_scheduled_tokens and engine.num_waiting > 0

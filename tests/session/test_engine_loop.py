@@ -144,6 +144,20 @@ def test_a_paused_engine_steps_as_often_as_it_is_told(benches: Callable[..., Ben
     assert bench.wait_for("idle").step == 3
 
 
+def test_steps_asked_for_during_a_step_are_not_lost(benches: Callable[..., Bench]) -> None:
+    gate = Gate()
+    bench = benches(before_reply=gate)
+    bench.wait_for("idle")
+    bench.ask(control.Pause())
+    bench.submit(max_tokens=9)
+    bench.ask(control.Step())
+    assert gate.reached.wait(TIMEOUT_S)
+    bench.ask(control.Step())
+    bench.ask(control.Step(num_steps=2))
+    gate.opened.set()
+    assert bench.wait_for("paused").step == 3
+
+
 @pytest.mark.parametrize(
     ("condition", "step", "detail"),
     [
