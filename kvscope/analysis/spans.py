@@ -78,6 +78,8 @@ class Sentence:
 
 
 _SPACES = re.compile(" +")
+_MIN_RUN = 3
+"""Fewer blocks in a row are no shorter as a range."""
 
 Part = str | Span
 
@@ -152,24 +154,51 @@ def listed(parts: Sequence[Part], limit: int, more: str = "others", one_more: st
 
 
 def block_list(block_ids: Sequence[int], limit: int) -> list[Part]:
-    """Returns `155 151 143 140`; beyond `limit` blocks `155 151 … 7 more`."""
+    """Returns `155 151 143–140`: blocks in order, three or more in a row as a range; `limit` counts such entries.
+
+    Beyond it `155 151 +7`: so many blocks more.
+    """
+    runs = _runs(block_ids)
     parts: list[Part] = []
-    for block_id in block_ids[:limit]:
-        parts += [dim(" "), block(block_id)] if parts else [block(block_id)]
-    if len(block_ids) > limit:
-        parts.append(dim(f" … {len(block_ids) - limit} more"))
+    for first, last in runs[:limit]:
+        if parts:
+            parts.append(dim(" "))
+        parts.append(block(first))
+        if first != last:
+            parts += [dim("–"), block(last)]
+    num_more = len(block_ids) - sum(abs(last - first) + 1 for first, last in runs[:limit])
+    if num_more:
+        parts.append(dim(f" +{num_more}"))
     return parts
 
 
+def _runs(block_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns the blocks as ranges, rising or falling by one; of less than three blocks each one alone."""
+    runs: list[tuple[int, int]] = []
+    index = 0
+    while index < len(block_ids):
+        first = block_ids[index]
+        end = index + 1
+        way = block_ids[end] - first if end < len(block_ids) else 0
+        if way in (1, -1):
+            while end < len(block_ids) and block_ids[end] - block_ids[end - 1] == way:
+                end += 1
+        if end - index < _MIN_RUN:
+            end = index + 1
+        runs.append((first, block_ids[end - 1]))
+        index = end
+    return runs
+
+
 def dotted(items: Sequence[Sequence[Part]], limit: int) -> list[Part]:
-    """Returns items as context, `a · b · c`; beyond `limit` items `a · b … 3 more`."""
+    """Returns items as context, `a · b · c`; beyond `limit` items `a · b · 3 more requests`."""
     parts: list[Part] = []
     for item in items[:limit]:
         if parts:
             parts.append(dim(" · "))
         parts += item
     if len(items) > limit:
-        parts.append(dim(f" … {len(items) - limit} more"))
+        parts.append(dim(f" · {count(len(items) - limit, 'more request')}"))
     return parts
 
 

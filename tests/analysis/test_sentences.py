@@ -194,7 +194,7 @@ def test_chunked_prefill_off() -> None:
     assert said(run.request("b", "0123456789").request("c", "fgh").run(1), 0)[:4] == [
         "✗ b not admitted: chunked prefill is off, 10 tokens > 6 left; 1 behind it, c would fit",
         "→ a admitted at once: no hit (no block of it is cached), 10 scheduled",
-        "+ 3 blocks taken from the head of the free queue: a 1 2 3",
+        "+ 3 blocks taken from the head of the free queue: a 1–3",
         "= 6 of 16 tokens unused while 2 waited: the prompt of b may not be cut",
     ]
 

@@ -11,6 +11,7 @@ from kvscope.analysis.spans import (
     Span,
     block_list,
     count,
+    dotted,
     figure,
     listed,
     plain,
@@ -50,7 +51,13 @@ def test_lists_say_how_much_they_leave_out() -> None:
     assert plain(say(*listed(["a"], 2))) == "a"
     assert plain(say(*listed(["a", "b"], 2))) == "a and b"
     assert plain(say(*listed(["a", "b", "c"], 2))) == "a, b and 1 other"
-    assert plain(say(*block_list([4, 5, 6, 7], 2))) == "4 5 … 2 more"
+    assert plain(say(*dotted([["a"], ["b"], ["c"]], 2))) == "a · b · 1 more request"
+
+
+def test_blocks_in_a_row_are_a_range_either_way() -> None:
+    assert plain(say(*block_list([4, 5, 6, 9, 8, 7, 6, 1, 2], 9))) == "4–6 9–6 1 2"
+    assert plain(say(*block_list([4, 5, 6, 9, 3, 7, 8, 9], 2))) == "4–6 9 +4"
+    assert plain(say(*block_list([7], 2))) == "7"
 
 
 def test_wrapping_breaks_at_spaces_across_spans() -> None:
