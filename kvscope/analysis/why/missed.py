@@ -112,6 +112,10 @@ class Admission:
     """Index of the first block that was not hit; None where no more could be."""
     difference: Difference | None
     lost: Lost | None
+    other_salt_id: str | None
+    """With `other_salt`: whose cached block it would have hit."""
+    other_salt: str | None
+    """That one's salt."""
     hit_zero_and_correct: bool
     """Nothing was hit, and nothing could be: no block of it had ever been there for it to hit."""
     hits_hold_its_tokens: bool
@@ -183,6 +187,7 @@ def _admission(timeline: Timeline, history: CacheHistory, step: int, event: ev.P
     publications = [history.current.get(block_id) for block_id in event.block_ids]
     own = sum(p is not None and p.origin_id == me.request_id for p in publications)
     reason, lost = _reason(history, me, num_hit, cap_blocks, shared, size)
+    salted = _other_salt(history, me, num_hit, size) if reason == "other_salt" else None
     at_cap = num_hit >= cap_blocks
     difference = None
     if best is not None and shared < num_tokens and reason not in ("evicted", "taken_back", "other_salt"):
@@ -204,6 +209,8 @@ def _admission(timeline: Timeline, history: CacheHistory, step: int, event: ev.P
         chain_leaves_at_block=None if at_cap else num_hit,
         difference=difference,
         lost=lost,
+        other_salt_id=salted.request_id if salted is not None else None,
+        other_salt=salted.cache_salt if salted is not None else None,
         hit_zero_and_correct=num_hit == 0
         and reason in ("nothing_shared", "shorter_than_a_block", "last_token_must_be_computed"),
         hits_hold_its_tokens=all(
@@ -232,6 +239,8 @@ def _without_lookup(history: CacheHistory, step: int, kind: str) -> Admission:
         chain_leaves_at_block=0,
         difference=None,
         lost=None,
+        other_salt_id=None,
+        other_salt=None,
         hit_zero_and_correct=True,
         hits_hold_its_tokens=True,
     )
@@ -266,7 +275,7 @@ def _reason(
         lost = history.last_lost(same_salt, num_hit)
         if lost is not None and lost.lost_how is not None:
             return lost.lost_how, _lost(lost)
-        if history.published([r for r in sharing if r.cache_salt != me.cache_salt], num_hit) is not None:
+        if _other_salt(history, me, num_hit, size) is not None:
             return "other_salt", None
         computing = [relative for relative in same_salt if relative is not me]
         if any(not relative.has_ended for relative in computing):
@@ -283,6 +292,13 @@ def _reason(
     if hit_tokens < whole:
         return "last_token_must_be_computed", None
     return ("all_shared_hit" if shared <= hit_tokens else "rest_shorter_than_a_block"), None
+
+
+def _other_salt(history: CacheHistory, me: Relative, num_hit: int, size: int) -> Relative | None:
+    """Returns who has the block behind the hit in the cache, under another salt."""
+    sharing = [relative for relative in history.sharing((num_hit + 1) * size) if relative.cache_salt != me.cache_salt]
+    found = history.published(sharing, num_hit)
+    return history.relatives[found.origin_id] if found is not None else None
 
 
 def _lost(publication: Publication) -> Lost:

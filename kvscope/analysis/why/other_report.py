@@ -11,7 +11,15 @@ from kvscope.analysis.why.layout import Line, sentence, table
 from kvscope.analysis.why.missed import Admission, Difference, MissedAnswer
 from kvscope.analysis.why.preempted import PreemptedAnswer, PreemptionStory
 from kvscope.analysis.why.slow import Gap, SlowAnswer
-from kvscope.analysis.why.words import MAX_NAMES, milliseconds, names, span_of, steps_listed, tokens_by_request
+from kvscope.analysis.why.words import (
+    MAX_NAMES,
+    milliseconds,
+    names,
+    span_of,
+    steps_listed,
+    steps_words,
+    tokens_by_request,
+)
 
 _MAX_STORIES = 3
 _MAX_CHUNKS = 16
@@ -151,7 +159,12 @@ def _miss_words(admission: Admission) -> list[Part]:
         case "last_token_must_be_computed":
             return [f"no more than {admission.cap} could be: its last token is always computed"]
         case "other_salt":
-            return ["the next block is cached, but under another cache salt"]
+            salt = "none" if admission.other_salt is None else f"“{visible(admission.other_salt)}”"
+            return [
+                "its next block is cached, by ",
+                request(admission.other_salt_id or ""),
+                f" under cache salt {salt}",
+            ]
         case "evicted" | "taken_back" if lost is not None:
             how: list[Part] = ["evicted"] if admission.reason == "evicted" else ["taken back"]
             if lost.lost_for is not None:
@@ -173,7 +186,7 @@ def _miss_words(admission: Admission) -> list[Part]:
 def _difference_words(difference: Difference) -> list[Part]:
     place = f"token {difference.token_position} (block {difference.block_index}, place {difference.position_in_block})"
     if difference.other_token_id is None:
-        return [dim(f"there it ends: {place}")]
+        return [dim("there "), request(difference.other_id), dim(f" ends: {place}")]
     if difference.token_id is None:
         return []
     mine = truncate(visible(difference.text), _MAX_TEXT_CELLS)
@@ -236,7 +249,7 @@ def gap_lines(request_id: str, answer: SlowAnswer) -> Iterator[Line]:
     for gap in shown:
         words = _gap_words(request_id, gap)
         if words:
-            yield sentence("", f"token {gap.index}, steps {span_of(gap.from_step + 1, gap.to_step)}: ", *words)
+            yield sentence("", f"token {gap.index}, ", *steps_words(gap.from_step + 1, gap.to_step), ": ", *words)
 
 
 def _gap_words(request_id: str, gap: Gap) -> list[Part]:
