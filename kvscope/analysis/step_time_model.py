@@ -1,8 +1,9 @@
 """A model of how long a step takes, fitted to a recording: time = base + a·prefill tokens + b·decodes + c·context read.
 
-Least squares on relative errors (each step is weighted by 1 / time²), so that short decode steps count as much as long
-prefills. A coefficient that comes out negative is left out and the rest fitted again: no work makes a step faster.
-Steps that lie far off (a first step's warm-up, a pause of the machine) are left out of a second fit, and counted.
+Least squares, first of the errors as they are, then weighted by 1 / estimate², so that short decode steps count as much
+as long prefills. (Weights by the measured times would favour the steps that happened to be quick.) A coefficient that
+comes out negative is left out and the rest fitted again: no work makes a step faster. Steps that lie far off (a first
+step's warm-up, a pause of the machine) are left out of a second fit, and counted.
 
 Everything that is computed with it is an estimate; `FitError` says how good a one on the steps it was fitted to.
 """
@@ -22,6 +23,8 @@ _FAR_OFF = 5.0
 _LEAST_FAR_OFF = 0.25
 """But never one that is off by less than this share."""
 _TERMS = 4
+POOR_FIT = 0.25
+"""A median error beyond this makes single times guesses; counts and orders of steps do not depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,11 @@ class FitError:
     largest: float
     total: float
     """Of all steps together, with its sign: above 0 the model is too slow."""
+
+    @property
+    def is_poor(self) -> bool:
+        """True where half of the steps are off by more than `POOR_FIT`."""
+        return self.median > POOR_FIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +109,13 @@ def step_busy_ns(columns: StepColumns, index: int) -> int:
 def fit(loads: Sequence[StepLoad], times_ns: Sequence[int]) -> StepTimeModel:
     """Returns the model of these steps; times above 0."""
     rows = [load.terms for load in loads]
-    terms = _least_squares(zip(rows, times_ns, strict=True))
-    errors = [abs(_product(terms, row) - time) / time for row, time in zip(rows, times_ns, strict=True)]
+    near = list(range(len(rows)))
+    terms = _weighted(rows, times_ns, near)
+    errors = [_relative_error(terms, row, time) for row, time in zip(rows, times_ns, strict=True)]
     limit = max(_FAR_OFF * percentile(sorted(errors), 50), _LEAST_FAR_OFF)
     near = [index for index, error in enumerate(errors) if error <= limit]
     if _TERMS <= len(near) < len(errors):
-        terms = _least_squares((rows[index], times_ns[index]) for index in near)
+        terms = _weighted(rows, times_ns, near)
     predicted = [_product(terms, row) for row in rows]
     ordered = sorted(abs(have - time) / time for have, time in zip(predicted, times_ns, strict=True))
     base, prefill, decode, pair = terms
@@ -126,18 +135,35 @@ def fit(loads: Sequence[StepLoad], times_ns: Sequence[int]) -> StepTimeModel:
     )
 
 
+def _weighted(rows: Sequence[Sequence[float]], times_ns: Sequence[int], chosen: Sequence[int]) -> tuple[float, ...]:
+    """Fits these steps by their errors as they are, then by their errors relative to that fit, twice."""
+    weights = [1.0] * len(chosen)
+    terms: tuple[float, ...] = ()
+    for _ in range(3):
+        samples = ((rows[index], times_ns[index], weight) for index, weight in zip(chosen, weights, strict=True))
+        terms = _least_squares(samples)
+        weights = [1 / max(_product(terms, rows[index]), 1.0) for index in chosen]
+    return terms
+
+
+def _relative_error(terms: Sequence[float], row: Sequence[float], time_ns: int) -> float:
+    """Returns the error as a share of the estimate."""
+    estimate = max(_product(terms, row), 1.0)
+    return abs(time_ns - estimate) / estimate
+
+
 def _product(terms: Sequence[float], row: Sequence[float]) -> float:
     return sum(term * value for term, value in zip(terms, row, strict=True))
 
 
-def _least_squares(samples: Iterable[tuple[Sequence[float], int]]) -> tuple[float, ...]:
-    """Returns coefficients of at least 0 that make the sum of squared relative errors small."""
+def _least_squares(samples: Iterable[tuple[Sequence[float], int, float]]) -> tuple[float, ...]:
+    """Returns coefficients of at least 0 that make the sum of squared errors small, each error times its weight."""
     matrix = [[0.0] * _TERMS for _ in range(_TERMS)]
     right = [0.0] * _TERMS
-    for row, time_ns in samples:
-        scaled = [value / time_ns for value in row]
+    for row, time_ns, weight in samples:
+        scaled = [value * weight for value in row]
         for i in range(_TERMS):
-            right[i] += scaled[i]
+            right[i] += scaled[i] * time_ns * weight
             for j in range(_TERMS):
                 matrix[i][j] += scaled[i] * scaled[j]
     used = [index for index in range(_TERMS) if matrix[index][index] > 0]

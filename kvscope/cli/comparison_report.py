@@ -13,6 +13,7 @@ from kvscope.analysis.text import visible
 from kvscope.cli.plain_table import number, table, wrapped
 
 _MAX_REQUESTS = 12
+_MAX_NAMES = 8
 _LATENCY_NAMES = ("ttft", "queue", "itl", "end_to_end")
 
 
@@ -21,18 +22,25 @@ def difference_text(difference: FirstDifference | None, base: str = "base", chan
     if difference is None:
         return ["No difference: every step decides the same."]
     lines = [f"First difference in step {difference.step}:"]
-    for name, decision in ((base, difference.base), (changed, difference.changed)):
+    for name, decision, other in (
+        (base, difference.base, difference.changed),
+        (changed, difference.changed, difference.base),
+    ):
         head = f"  {name:<8} "
-        text = "has ended" if decision is None else decision_text(decision, difference.fields)
+        text = "has ended" if decision is None else decision_text(decision, difference.fields, other)
         lines += wrapped(text, first=head, rest=" " * len(head))
     return lines
 
 
-def decision_text(decision: Decision, fields: tuple[str, ...] = ()) -> str:
-    """Returns a decision in words; of requests at most eight."""
+def decision_text(decision: Decision, fields: tuple[str, ...] = (), other: Decision | None = None) -> str:
+    """Returns a decision in words; of many requests only those that got something else in the other decision."""
     parts = [f"{decision.num_scheduled_tokens} tokens"]
     if decision.scheduled:
-        parts[0] += ": " + some([f"{visible(key)} {tokens}" for key, tokens in decision.scheduled])
+        shared = set(other.scheduled) if other is not None and len(decision.scheduled) > _MAX_NAMES else set()
+        own = [f"{visible(key)} {tokens}" for key, tokens in decision.scheduled if (key, tokens) not in shared]
+        num_same = len(decision.scheduled) - len(own)
+        same = [f"{num_same} others as in the other run"] if num_same else []
+        parts[0] += ": " + "; ".join([*([some(own)] if own else []), *same])
     for word, names in (
         ("preempted", decision.preempted),
         ("admitted", decision.admitted),
@@ -49,7 +57,7 @@ def decision_text(decision: Decision, fields: tuple[str, ...] = ()) -> str:
     return "; ".join(parts)
 
 
-def some(names: list[str], limit: int = 8) -> str:
+def some(names: list[str], limit: int = _MAX_NAMES) -> str:
     """Returns the first names, and how many more there are."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more

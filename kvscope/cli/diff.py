@@ -46,8 +46,8 @@ def diff(
         raise UsageError(f"--match {match}: choose auto, id or content")
     wanted = 2 if steps is None else 1
     if len(files) != wanted:
-        either = "name two recordings, or one with --steps A B"
-        raise UsageError(f"{len(files)} recordings{' with --steps' if steps else ''}: {either}")
+        given = f"{len(files)} recording{'' if len(files) == 1 else 's'}{' with --steps' if steps else ''}"
+        raise UsageError(f"{given}: name two recordings, or one with --steps A B")
     with open_recording(files[0]) as a:
         if steps is not None:
             change = step_difference(a, *steps)

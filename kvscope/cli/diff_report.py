@@ -166,8 +166,8 @@ def _pool_lines(found: StepDifference) -> list[str]:
     kept, lost, new = found.num_published
     lines = wrapped(
         f"pool, B against A: + {counts[BlockDifference.TAKEN]} taken, − {counts[BlockDifference.GIVEN_BACK]} given "
-        f"back, ~ {counts[BlockDifference.OTHER_OWNER]} other owner, ■ {counts[BlockDifference.SAME]} same; of the cached "
-        f"blocks {kept} stay, {lost} are lost, {new} are new"
+        f"back, ~ {counts[BlockDifference.OTHER_OWNER]} other owner, ■ {counts[BlockDifference.SAME]} same; of the "
+        f"cached blocks {kept} stay, {lost} are lost, {new} are new"
     )
     if len(found.blocks) > _MAX_MAP_BLOCKS:
         return lines

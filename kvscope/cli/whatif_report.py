@@ -80,6 +80,7 @@ def model_text(model: StepTimeModel) -> list[str]:
             f"Fitted to {error.num_steps} steps: off by {error.median:.1%} at the median, {error.p90:.1%} at p90, "
             f"{error.largest:.0%} at worst, {error.total:+.1%} in total{left_out}."
         ),
+        *(wrapped("The fit is poor: single times are guesses.", first="! ") if error.is_poor else []),
     ]
 
 
