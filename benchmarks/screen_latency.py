@@ -2,8 +2,8 @@
 
     python benchmarks/screen_latency.py RECORDING [--size 120x40] [--keys 200] [--busy]
 
-A key is written to the terminal; it is painted with the last byte that comes back before the screen is quiet again. With `--busy` two processes use the processors meanwhile, as an engine does. `kvscope replay` is measured as
-users run it.
+A key is written to the terminal; it is painted with the last byte that comes back before the screen is quiet. With
+`--busy` two processes use the processors meanwhile, as an engine does. `kvscope replay` is measured as users run it.
 """
 
 from __future__ import annotations

@@ -190,14 +190,14 @@ class ScreenModel:
 
     @staticmethod
     def _first_choice(moment: Moment) -> str | None:
-        """The victim of the step, else the head of the waiting queue, else the newest runner."""
+        """The victim of the step, else the head of the queue, else the newest runner, else the last one that ended."""
         for event in moment.events:
             if isinstance(event, RequestPreempted):
                 return event.request_id
         state = moment.state
         if state.waiting:
             return state.waiting[0]
-        return state.running[-1] if state.running else None
+        return next((ids[-1] for ids in (state.running, state.ended_ids) if ids), None)
 
     # Places
 

@@ -49,7 +49,7 @@ def queue_slots(
 ) -> QueueSlots:
     """Divides `height` lines, both titles included, between the queues."""
     available = max(height - 2, 0)
-    num_waiting_lines = waiting_height(available, max_num_seqs)
+    num_waiting_lines = waiting_height(num_waiting, available, max_num_seqs)
     num_running_lines = available - num_waiting_lines
     return QueueSlots(
         waiting=head_window(num_waiting, num_waiting_lines, selected_waiting, num_head=1),
@@ -68,12 +68,13 @@ class QueuesView:
     """Of each line."""
 
 
-def waiting_height(available: int, max_num_seqs: int) -> int:
-    """Returns the rows that the waiting queue gets: two fifths, and what the running queue can never fill.
+def waiting_height(num_waiting: int, available: int, max_num_seqs: int) -> int:
+    """Returns the rows that the waiting queue gets: two fifths; where it is longer, also what runners never need.
 
-    Depends on the run's settings alone, so that nothing jumps while time moves.
+    Within either case it depends on the run's settings alone, so that nothing jumps while time moves.
     """
-    return max(available * 2 // 5, available - max(max_num_seqs, 1), min(available, 1))
+    share = max(available * 2 // 5, min(available, 1))
+    return share if num_waiting <= share else max(share, available - max(max_num_seqs, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvscope.analysis.spans import Sentence, Tone, wrap
 from kvscope.analysis.spans import Span as WordSpan
-from kvscope.tui.view.lines import EMPTY, WORD_ROLES, Line, Span, sentence_line
+from kvscope.tui.view.lines import EMPTY, WORD_ROLES, Line, Span, line_width, sentence_line
 
 TONE_ROLES: dict[Tone, str] = {
     "failed": "bad",
@@ -76,12 +77,25 @@ def sentences_view(sentences: Sequence[Sentence], width: int, height: int, first
     return SentencesView(tuple(lines[:height]), tuple(owners[:height]))
 
 
-def title_line(step: int, words: Sequence[WordSpan]) -> Line:
-    """Returns the panel's title, the figure before each kind of token in that kind's colour."""
-    line: list[Span] = [Span("STEP", "bold"), Span(" ─ ", "rule"), Span(f"{step}", "bold"), Span("  ")]
+def title_line(step: int, words: Sequence[WordSpan], width: int) -> Line:
+    """Returns the panel's title, the figure before each kind of token in that kind's colour.
+
+    The clock yields first, then how many requests a figure is of: a figure is never cut.
+    """
+    head: Line = (Span("STEP", "bold"), Span(" ─ ", "rule"), Span(f"{step}", "bold"), Span("  "))
     spans = sentence_line(words)
+    room = width - line_width(head)
+    if line_width(spans) > room:
+        spans = _without_clock(spans)
+    if line_width(spans) > room:
+        spans = tuple(span._replace(text=re.sub(r" of \d+ requests", "", span.text)) for span in spans)
+    line = list(head)
     for index, span in enumerate(spans):
         following = spans[index + 1].text.split() if index + 1 < len(spans) else []
         kind = following[0] if span.role == "bold" and following else ""
         line.append(span._replace(role=f"bold {kind}") if kind in ("decode", "draft", "prefill") else span)
     return tuple(line)
+
+
+def _without_clock(spans: Line) -> Line:
+    return spans[:-1] if spans and spans[-1].role == "dim" and spans[-1].text.endswith("forward") else spans

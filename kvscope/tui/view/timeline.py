@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvscope.analysis.text import visible
 from kvscope.replay.timeline import StepSummary
 from kvscope.state import EngineState
 from kvscope.tui.view.charts import Layer, stack_heights, stacked_rows
@@ -301,4 +302,6 @@ def _selected_gutter(selected_id: str | None, width: int) -> Line:
     if selected_id is None:
         return (Span("no request", "dim"),)
     target = request_target(selected_id)
-    return pad_line((Span(f" {fit(selected_id, width - 2)}", "bold", "selected", target),), width, on="selected")
+    return pad_line(
+        (Span(f" {fit(visible(selected_id), width - 2)}", "bold", "selected", target),), width, on="selected"
+    )

@@ -52,10 +52,12 @@ def head_and_tail(num_rows: int, height: int, selected: int | None = None) -> li
 def _with_gap(start: int, end: int, height: int, selected: int) -> list[Slot]:
     """Rows around `selected` out of `start … end`, after a gap, with one behind where rows are left."""
     room = height - 1
-    first = min(max(selected - room // 2, start + 1), end - room)
+    first = max(selected - room // 2, start + 1)
     if first + room >= end:
+        first = end - room
         return [Gap(first - start, is_end=False), *range(first, end)]
     room -= 1
+    first = max(selected - room // 2, start + 1)
     return [
         Gap(first - start, is_end=False),
         *range(first, first + room),

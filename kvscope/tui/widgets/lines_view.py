@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from kvscope.analysis.text import cell_width
+from kvscope.analysis.text import cell_width, visible
 from kvscope.tui.view.glyphs import to_ascii
 from kvscope.tui.view.lines import EMPTY, Line, Target
 
@@ -95,7 +95,10 @@ class LinesView(Widget):
         segments: list[Segment] = []
         used = 0
         for span in line:
-            text = to_ascii(span.text) if self._is_ascii else span.text
+            # Views show data by `visible` already; whatever comes here besides is never obeyed by the terminal.
+            text = span.text if span.text.isprintable() else visible(span.text)
+            if self._is_ascii:
+                text = to_ascii(text)
             segments.append(Segment(text, self.span_style(span.role, span.on)))
             used += cell_width(text)
         base = self.span_style("text", "")

@@ -31,7 +31,7 @@ class StepPanel(Panel):
         if model.step != self._step:
             self._step, self.current, self.first = model.step, 0, 0
         self._sentences = sentences(model.timeline, model.moment)
-        title = title_line(model.step, step_title(model.timeline, model.moment))
+        title = title_line(model.step, step_title(model.timeline, model.moment), width - 4)
         self._view = sentences_view(self._sentences, width, height - 1, self.first)
         lines = list(self._view.lines)
         if self.has_focus:
