@@ -17,6 +17,7 @@ import typer
 from kvscope.analysis.text import visible
 from kvscope.cli import (
     attach,
+    bench,
     check,
     diff,
     doctor,
@@ -60,6 +61,7 @@ COMMANDS = (
     diff,
     whatif,
     models,
+    bench,
     doctor,
 )
 for command in COMMANDS:
