@@ -57,16 +57,17 @@ class Sampler:
         logits: `[num_rows, vocab_size]`, any float dtype; not changed.
         """
         if all(_is_plain_greedy(row.request.sampling) for row in rows):
-            return logits.argmax(-1).tolist(), [None] * len(rows)
+            return _argmax(logits), [None] * len(rows)
         raw = logits.float()
         adjusted = _adjust(raw, rows)
-        token_ids = adjusted.argmax(-1)
+        tokens = _argmax(adjusted)
         random = [i for i, row in enumerate(rows) if not row.request.sampling.is_greedy]
         if random:
             uniforms = [self._uniform(rows[i]) for i in random]
             settings = [rows[i].request.sampling for i in random]
-            token_ids[random] = _sample_random(adjusted[random], settings, uniforms)
-        tokens: list[int] = token_ids.tolist()
+            sampled: list[int] = _sample_random(adjusted[random], settings, uniforms).tolist()
+            for i, token_id in zip(random, sampled, strict=True):
+                tokens[i] = token_id
         return tokens, _logprobs(raw, tokens, rows)
 
     def _uniform(self, row: SamplingRow) -> float:
@@ -75,6 +76,16 @@ class Sampler:
         key = f"seed {seed}".encode() if seed is not None else self._entropy + row.request.request_id.encode()
         digest = hashlib.blake2b(key + b" %d" % row.num_output_tokens, digest_size=8).digest()
         return (int.from_bytes(digest, "big") >> 11) / 2**53
+
+
+def _argmax(logits: torch.Tensor) -> list[int]:
+    """Returns the first of each row's largest logits."""
+    if logits.device.type != "cpu":
+        return logits.argmax(-1).tolist()
+    # torch's own takes 10 ms for 32 rows of bfloat16 on a CPU, which is an eighth of the whole step; this 0.4 ms.
+    values = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    token_ids: list[int] = values.numpy().argmax(-1).tolist()
+    return token_ids
 
 
 def _is_plain_greedy(sampling: SamplingParams) -> bool:
