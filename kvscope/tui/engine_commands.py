@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Literal
 
 from textual.timer import Timer
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 SPEEDS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Steps a second of a replay that plays."""
+
+SHUTDOWN_ANSWER_S = 0.5
+"""How long leaving waits for the engine's answer."""
 
 GONE = ("failed", "stopped")
 
@@ -151,6 +156,9 @@ class EngineCommands:
 
             self._app.push_screen(QuestionModal([question], answers, is_ascii=self._app.is_ascii), answered)
 
-    async def _shut_down_and_exit(self, when: str) -> None:
-        await self._send(Shutdown(when="idle" if when == "idle" else "now"))
+    async def _shut_down_and_exit(self, when: Literal["now", "idle"]) -> None:
+        command = Shutdown(when=when)
+        # An engine that loads or computes hears it later: the screen is left all the same.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._send(command), SHUTDOWN_ANSWER_S)
         self._app.exit()

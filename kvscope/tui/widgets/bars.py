@@ -46,7 +46,7 @@ class HeaderBar(Panel):
         if status is None:
             return f"{model.steps_per_second} steps/s" if model.is_playing else ""
         if status.phase in ("paused", "loading", "failed", "stopped"):
-            return visible(status.detail)
+            return "" if status.detail == status.phase else visible(status.detail)
         return f"{status.num_submitted} submitted" if status.num_submitted else ""
 
 
