@@ -135,7 +135,8 @@ def encode_checkpoint(
 ) -> bytes:
     """Returns the state after its last step as bytes. A later checkpoint may refer to it by `base_of(state)`.
 
-    `changed_blocks`: all that were published, evicted or un-published since the base (more do no harm); None is unknown.
+    `changed_blocks`: all that were published, evicted or un-published since the base; more of them do no harm, None
+    stands for all.
     """
     if base is None:
         base, changed_blocks = _start(len(state.ref_cnts)), state.cached_from

@@ -1,9 +1,9 @@
 """Packs sequences of numbers so that they are small and plain SQL can still search and unpack them.
 
-Blocks, counts and places are text, one character a number: `chr(value + 3)`, moved past the surrogates. That is 1 byte up
-to 124, 2 up to 2,044, 3 up to 63,484, 4 beyond. `instr(data, char(7 + 3))` finds block 7, `unicode(substr(data, i, 1)) - 3`
-reads the i-th number. -1 (a placeholder draft) is the smallest value. U+0001 never occurs: a text that begins with it
-holds JSON instead.
+Blocks, counts and places are text, one character a number: `chr(value + 3)`, moved past the surrogates. That is 1 byte
+up to 124, 2 up to 2,044, 3 up to 63,484, 4 beyond. `instr(data, char(7 + 3))` finds block 7, and
+`unicode(substr(data, i, 1)) - 3` reads the i-th number. -1 (a placeholder draft) is the smallest value. U+0001 never
+occurs: a text that begins with it holds JSON instead.
 
 Token ids are bytes, since most lie beyond 2,044: the first byte says how many bytes each takes (2, or 3 where one is
 above 65,535), then they follow, the highest byte first.

@@ -1,7 +1,7 @@
 """The sink that writes a recording: the engine's thread hands over finished steps, a thread of its own writes them.
 
-While it is open the file is in WAL mode, so that others can follow it; closed, it is one file again. A process that dies
-leaves what was committed, at most some 20 ms behind.
+While it is open the file is in WAL mode, so that others can follow it; closed, it is one file again. A process that
+dies leaves what was committed, at most some 20 ms behind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqlite_utils import Database
 from kvscope import events as ev
 from kvscope.errors import RecordingError
 from kvscope.recording.schema import FORMAT_VERSION, create_tables
-from kvscope.recording.writer import Step, Writer
+from kvscope.recording.writer import CheckpointPolicy, Step, Writer
 
 _COMMIT_INTERVAL_S = 0.02
 """A step is on disk at the latest so long after it was handed over; after a pause, at once."""
@@ -42,9 +42,10 @@ class Recorder:
 
     is_recording = True
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, checkpoints: CheckpointPolicy | None = None) -> None:
         """Makes the file. Raises `RecordingError` where one is there already, or none can be made."""
         self.path = Path(path)
+        self._checkpoints = checkpoints
         self._queue: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._is_closed = False
@@ -89,7 +90,7 @@ class Recorder:
         try:
             connection = sqlite3.connect(self.path, isolation_level=None, cached_statements=256, timeout=30)
             connection.execute("PRAGMA synchronous = NORMAL")
-            writer = Writer(connection)
+            writer = Writer(connection, self._checkpoints)
             while self._write_batch(writer):
                 pass
             writer.finish()

@@ -1,10 +1,11 @@
 """Events to rows of the table `events`, and back.
 
-The codec of most kinds follows from their `Layout`; kinds whose figures lie elsewhere (a step's clock in `steps`, sampled
-tokens in `sampled_tokens`, an arrival in `requests`) or that hold several lists are written out. An event with a value
-that does not fit its column (a token id beyond Unicode's range, say) is kept whole, as JSON.
+The codec of most kinds follows from their `Layout`; kinds whose figures lie elsewhere (a step's clock in `steps`,
+sampled tokens in `sampled_tokens`, an arrival in `requests`) or that hold several lists are written out. An event with a
+value that does not fit its column (a token id of four bytes, say) is kept whole, as JSON.
 
-Knows how a row looks, not how it is stored: what lies outside the row is reached through `WriterTables` and `ReaderTables`.
+Knows how a row looks, not how it is stored: what lies outside the row is reached through `WriterTables` and
+`ReaderTables`.
 """
 
 from __future__ import annotations
@@ -368,8 +369,10 @@ def _decode_block_released(
 
 
 def _encode_tokens_scheduled(tables: WriterTables, event: ev.TokensScheduled) -> Columns:
-    """`a` is the list of requests. The first `b` of them have one token each; `data` has the counts of the others, then,
-    if there are drafts, for every request their number and the drafts."""
+    """`a` is the list of requests. The first `b` of them have one token each; `data` has the counts of the others.
+
+    If there are drafts, there follow in `data` for every request their number and the drafts.
+    """
     counts, drafts = event.num_tokens, event.draft_token_ids
     if len(counts) != len(event.request_ids):
         raise DoesNotFit

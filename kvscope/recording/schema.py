@@ -2,8 +2,8 @@
 
 A recording is one SQLite file. `steps` has one row a step, `requests` one a request, `events` one narrow row an event
 (read them through the views of `views`, which have real column names). The rest serves these: lists of requests and
-token ids are stored once and packed (see `packing`), `summaries` are the timeline's columns at wider zooms, `checkpoints`
-make a seek cheap and may be deleted.
+token ids are stored once and packed (see `packing`), `summaries` are the timeline's columns at wider zooms,
+`checkpoints` make a seek cheap and may be deleted.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -21,21 +22,26 @@ from kvscope.state import EngineState, StateError
 
 Step = tuple[int, Sequence[ev.Event]]
 
-CHECKPOINT_WORK = 28_000
-"""Work between two checkpoints, in units of a request that is scheduled: what a reader folds in about 20 ms."""
-
 WORK_OF_EVENT = 5
 """An event costs a reader about as much as five scheduled requests."""
 
-DELTAS_PER_BASE = 8
-"""Checkpoints that refer to the same complete one: with more of them, each has more to tell."""
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """How often checkpoints are written."""
+
+    work: int = 28_000
+    """Between two checkpoints, in units of a request that is scheduled: what a reader folds in some 10 ms."""
+    deltas_per_base: int = 8
+    """Checkpoints that refer to the same complete one: with more of them, each has more to tell."""
 
 
 class Writer:
     """Writes batches of steps, each in one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, checkpoints: CheckpointPolicy | None = None) -> None:
         self._connection = connection
+        self._policy = checkpoints or CheckpointPolicy()
         self._tables = TablesToWrite()
         self._state: EngineState | None = EngineState()
         """None once an event contradicted the state: the events go on, what is derived from them ends."""
@@ -220,10 +226,10 @@ class Writer:
         if state is None or state.config is None:
             return
         self._work += num_events * WORK_OF_EVENT + len(state.running)
-        if self._work < CHECKPOINT_WORK:
+        if self._work < self._policy.work:
             return
         self._work = 0
-        if self._base is not None and self._num_deltas < DELTAS_PER_BASE:
+        if self._base is not None and self._num_deltas < self._policy.deltas_per_base:
             base_step, base = self._base
             data = encode_checkpoint(state, self._tables.number_of, base, self._changed_blocks)
             self._num_deltas += 1

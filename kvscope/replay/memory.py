@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvscope.events import Event
 from kvscope.recording.recorder import create_recording
-from kvscope.recording.writer import Writer
+from kvscope.recording.writer import CheckpointPolicy, Writer
 from kvscope.replay.recording_file import RecordingFile
 from kvscope.replay.replay import Replay
 
@@ -18,11 +18,11 @@ class MemoryTimeline(Replay):
 
     is_recording = True
 
-    def __init__(self, path: str | Path = "(memory)") -> None:
+    def __init__(self, path: str | Path = "(memory)", *, checkpoints: CheckpointPolicy | None = None) -> None:
         """`path` is only what the recording calls itself."""
         connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256, check_same_thread=False)
         create_recording(connection)
-        self._writer = Writer(connection)
+        self._writer = Writer(connection, checkpoints)
         super().__init__(RecordingFile(Path(path), connection))
 
     def write_step(self, step: int, events: Sequence[Event]) -> None:

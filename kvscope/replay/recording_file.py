@@ -279,7 +279,7 @@ class RecordingFile:
         kind = at.KIND_OF[ev.RequestArrived]
         rows = self.rows(
             f"SELECT step, {_EVENT_COLUMNS} FROM events WHERE kind = {kind} AND kind > {at.LAST_FREQUENT_KIND} "
-            "AND request = ?",
+            "AND request = ? AND data IS NOT NULL",  # only one that is stored as JSON has its prompt in the row
             (number,),
         )
         for row in rows:

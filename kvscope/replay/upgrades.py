@@ -1,7 +1,7 @@
 """Brings recordings of older formats to the present one: one function for each change of the format.
 
-A recording is never written again, so it is a copy that is upgraded: in a temporary database that SQLite keeps in memory
-while it is small and on disk beyond.
+A recording is never written again, so it is a copy that is upgraded: in a temporary database that SQLite keeps in
+memory while it is small and on disk beyond.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UPGRADES: Mapping[int, Upgrade] = {}
 
 
 def upgraded_copy(connection: sqlite3.Connection, version: int) -> sqlite3.Connection:
-    """Returns a copy of a recording in the present format. Raises `RecordingError` where a step on the way is missing."""
+    """Returns a copy of a recording in the present format. Raises `RecordingError` where no way leads to it."""
     copy = sqlite3.connect("", isolation_level=None)
     connection.backup(copy)
     for start in range(version, FORMAT_VERSION):
