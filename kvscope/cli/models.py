@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kvscope.cli.model_memory import show_model
 from kvscope.errors import ModelError
 
 _STATES = {
@@ -20,10 +21,13 @@ _ACTIONS = {"download": "downloading", "check": "checking", "unpack": "unpacking
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
-    models = typer.Typer(help="List, fetch and verify models.", no_args_is_help=True, pretty_exceptions_enable=False)
+    models = typer.Typer(
+        help="List, fetch, verify and show models.", no_args_is_help=True, pretty_exceptions_enable=False
+    )
     models.command("list")(list_models)
     models.command("fetch")(fetch_model)
     models.command("verify")(verify_models)
+    models.command("show")(show_model)
     app.add_typer(models, name="models")
 
 

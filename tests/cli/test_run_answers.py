@@ -141,3 +141,15 @@ def test_a_wrong_command_is_one_line_that_says_what_to_do(
     assert outcome.exit_code in (2, 3)
     assert outcome.err.count("\n") == 1
     assert message in outcome.err
+
+
+def test_models_show_reads_the_shape_alone(kvscope: CommandLine) -> None:
+    outcome = kvscope("models", "show", "toy", "--max-model-len", "1024")
+    assert outcome.exit_code == 0
+    assert widest(outcome.out) <= 80
+    # 2 × 2 layers × 2 heads × 16 × 8 bytes.
+    assert "= 1,024 bytes" in outcome.out
+    found = json.loads(kvscope("models", "show", "toy", "--dtype", "float16", "--json").out)
+    assert (found["kv_bytes_per_token"], found["max_model_len"]) == (256, 4096)
+    assert found["rows"][-1]["paged_bytes"] == {"1": 1 << 20, "8": 8 << 20, "32": 32 << 20, "128": 128 << 20}
+    assert "choose auto, float64" in kvscope("models", "show", "toy", "--dtype", "int4").err

@@ -134,6 +134,11 @@ def load_model(
     return Model(name, parts.config, decoder, parts.tokenizer, parts.default_sampling, threads)
 
 
+def read_config(name: str) -> ModelConfig:
+    """Returns a model's shape without reading its weights. Raises `ModelError` as `load_model`."""
+    return _open(name).config
+
+
 def choose_dtype(asked: str, published: str, device: str) -> torch.dtype:
     """Returns the dtype to compute in.
 
