@@ -22,7 +22,7 @@ from kvscope.replay import open_recording
 from tests.cli.command_line import CommandLine
 
 TOY = ("--model", "toy", "--dtype", "float32")
-TIMEOUT_S = 60
+TIMEOUT_S = 110
 KVSCOPE = (sys.executable, "-c", "from kvscope.cli.main import main; main()")
 
 
