@@ -1,8 +1,8 @@
 """Events to rows of the table `events`, and back.
 
 The codec of most kinds follows from their `Layout`; kinds whose figures lie elsewhere (a step's clock in `steps`,
-sampled tokens in `sampled_tokens`, an arrival in `requests`) or that hold several lists are written out. An event with a
-value that does not fit its column (a token id of four bytes, say) is kept whole, as JSON.
+sampled tokens in `sampled_tokens`, an arrival in `requests`) or that hold several lists are written out. An event with
+a value that does not fit its column (a token id of four bytes, say) is kept whole, as JSON.
 
 Knows how a row looks, not how it is stored: what lies outside the row is reached through `WriterTables` and
 `ReaderTables`.

@@ -113,12 +113,13 @@ def _block_steps(which: str, columns: dict[str, str], *, seq: str) -> str:
         f"(SELECT coalesce(sum({{}}), 0) FROM (SELECT {_number_at('e.data', 'earlier.key * 3')} AS what "
         f"FROM {earlier} AS earlier))"
     )
+    hash_at = f"substr(e.hashes, {before.format(f'what <> {at.ALLOCATED}')} * 8 + 1, 8)"
     sql = {
         "step": "e.step",
         "seq": f"e.seq + entry.key + {before.format(f'what = {at.RECYCLED}')}{seq}",
         "request_id": f"(SELECT request_id FROM requests WHERE number = {_number_at('e.data', f'{entry} + 1')})",
         "block_ids": f"json_array({_number_at('e.data', f'{entry} + 2')})",
-        "block_hashes": f"json_array(lower(hex(substr(e.hashes, {before.format(f'what <> {at.ALLOCATED}')} * 8 + 1, 8))))",
+        "block_hashes": f"json_array(lower(hex({hash_at})))",
         "first_index": f"{_number_at('e.data', entry)} - {at.CACHED}",
         "duplicate_of": "'[]'",
     }

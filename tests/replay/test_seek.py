@@ -1,0 +1,226 @@
+"""Any step, in any order: the state from checkpoints is the state folded from the start."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import sqlite3
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvscope import events as ev
+from kvscope.checkpoint import base_of, decode_base, decode_checkpoint, encode_checkpoint
+from kvscope.errors import RecordingError
+from kvscope.recording.writer import CheckpointPolicy
+from kvscope.replay import MemoryTimeline, open_recording
+from kvscope.replay.timeline import StepSummary
+from kvscope.state import EngineState
+from tests.recording.runs import BUSY_RUNS, OFTEN, Steps, golden_steps, record, write
+
+
+@cache
+def folded(name: str) -> list[EngineState]:
+    """Returns the state after each step, folded from the start."""
+    states, state = [], EngineState()
+    for step, events in golden_steps(name):
+        state.apply_step(step, events)
+        states.append(state.copy())
+    return states
+
+
+def assert_same(found: EngineState, expected: EngineState) -> None:
+    """All but the hashes, which checkpoints leave out: those that are known are right. Requests in order of arrival."""
+    assert found.block_hashes.items() <= expected.block_hashes.items()
+    assert dataclasses.replace(found, block_hashes=expected.block_hashes) == expected
+    assert list(found.requests) == list(expected.requests)
+
+
+@pytest.mark.parametrize("name", BUSY_RUNS)
+@pytest.mark.parametrize("deltas", [0, 3, 100])
+def test_every_step_in_random_order_has_the_folded_state(tmp_path: Path, name: str, deltas: int) -> None:
+    steps, states = golden_steps(name), folded(name)
+    policy = CheckpointPolicy(work=60, deltas_per_base=deltas)
+    order = [*range(len(steps)), *reversed(range(len(steps)))]
+    random.Random(name).shuffle(order)
+    with open_recording(record(tmp_path / "run.db", steps, policy)) as replay:
+        for step in [*range(len(steps) - 1, -1, -1), *range(len(steps)), *order]:
+            moment = replay.at(step)
+            assert_same(moment.state, states[step])
+            assert [type(event) for event in moment.events] == [type(event) for event in steps[step][1]]
+    connection = sqlite3.connect(tmp_path / "run.db")
+    complete, others = connection.execute(
+        "SELECT sum(base_step IS NULL), sum(base_step >= 0) FROM checkpoints"
+    ).fetchone()
+    connection.close()
+    assert bool(others) == bool(deltas)
+    assert complete >= 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(BUSY_RUNS), st.data())
+def test_a_checkpoint_may_refer_to_any_earlier_one(name: str, data: st.DataObject) -> None:
+    """Also when nothing is known of what changed in between, and over a gap in which all blocks changed hands."""
+    states = folded(name)
+    step = data.draw(st.integers(0, len(states) - 1))
+    base_step = data.draw(st.integers(0, step))
+    numbers = {f"r{number:02}": number for number in range(100)}
+    names = {number: request_id for request_id, number in numbers.items()}
+    config = states[0].config
+    assert config is not None
+    complete = encode_checkpoint(states[base_step], numbers.__getitem__)
+    base = decode_base(complete, config, lambda _: names)
+    assert (base.blocks, base.cached_from, base.requests) == (
+        base_of(states[base_step]).blocks,
+        states[base_step].cached_from,
+        base_of(states[base_step]).requests,
+    )
+    found = decode_checkpoint(encode_checkpoint(states[step], numbers.__getitem__, base), config, lambda _: names, base)
+    expected = states[step].copy()
+    expected.begin_step(step)  # what belonged to that step alone, and requests that ended in it, are left out
+    assert_same(found, expected)
+
+
+def test_blocks_that_no_table_holds_are_kept() -> None:
+    """A connector keeps blocks of an ended request until they are sent."""
+    state = folded("rand1000")[20].copy()
+    state.begin_step(20)
+    held = next(iter(state.free_queue))
+    del state.free_queue[held]
+    state.ref_cnts[held] = 2
+    state.num_shared_blocks += 1
+    state.num_cached_free_blocks -= held in state.cached_from
+    assert state.config is not None
+    names = {number: f"r{number:02}" for number in range(100)}
+    data = encode_checkpoint(state, lambda request_id: int(request_id[1:]))
+    assert_same(decode_checkpoint(data, state.config, lambda _: names), state)
+
+
+def test_a_step_outside_names_the_range(tmp_path: Path) -> None:
+    steps = golden_steps("rand1000")
+    with open_recording(record(tmp_path / "run.db", steps)) as replay:
+        for step in (-1, len(steps)):
+            with pytest.raises(RecordingError, match=f"no step {step} .* has steps 0 to {len(steps) - 1}"):
+                replay.at(step)
+
+
+@pytest.fixture(scope="module", params=["file", "memory"])
+def timeline(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MemoryTimeline | object:
+    steps = golden_steps("rand1015")
+    if request.param == "memory":
+        memory = MemoryTimeline(checkpoints=OFTEN)
+        write(memory, steps)
+        return memory
+    return open_recording(record(tmp_path_factory.mktemp("seek") / "run.db", steps))
+
+
+def test_tokens_of_a_request_at_any_step(timeline: MemoryTimeline) -> None:
+    tokens: dict[str, list[int]] = {}
+    for step, events in golden_steps("rand1015"):
+        for event in events:
+            if isinstance(event, ev.RequestArrived):
+                tokens[event.request_id] = list(event.prompt_token_ids)
+            elif isinstance(event, ev.TokensSampled):
+                fresh = iter(event.token_ids)
+                for request_id, count in zip(
+                    event.request_ids, event.num_tokens or (1,) * len(event.request_ids), strict=True
+                ):
+                    tokens[request_id] += [next(fresh) for _ in range(count)]
+        for request_id, expected in tokens.items():
+            assert timeline.token_ids(request_id, step) == expected
+    assert timeline.request_ids() == list(tokens)
+    for request_id, expected in tokens.items():
+        row = timeline.request(request_id)
+        assert row is not None
+        assert row.num_prompt_tokens + row.num_output_tokens == len(expected)
+    with pytest.raises(RecordingError, match="has no request nobody"):
+        timeline.token_ids("nobody", 0)
+    assert timeline.request("nobody") is None
+
+
+def test_events_about_one_request(timeline: MemoryTimeline) -> None:
+    steps = golden_steps("rand1015")
+    for request_id in timeline.request_ids():
+        expected = [
+            (step, event)
+            for step, events in steps
+            for event in events
+            if request_id in (getattr(event, "request_id", None), getattr(event, "beneficiary_id", None))
+        ]
+        kinds = [(step, type(event)) for step, event in expected]
+        assert [(step, type(event)) for step, event in timeline.request_events(request_id, 0, 10**6)] == kinds
+        middle = [entry for entry in kinds if 3 <= entry[0] <= 9]
+        assert [(step, type(event)) for step, event in timeline.request_events(request_id, 3, 9)] == middle
+
+
+def test_events_of_some_kinds(timeline: MemoryTimeline) -> None:
+    kinds = (ev.BlockEvicted, ev.RequestFinished)
+    found = list(timeline.select_events(kinds, 2, 40))
+    assert found == [
+        (step, [event for event in events if isinstance(event, kinds)])
+        for step, events in golden_steps("rand1015")
+        if 2 <= step <= 40
+    ]
+
+
+def brute_summary(steps: Steps, states: list[EngineState], first: int, width: int) -> StepSummary:
+    """Returns a column of the timeline, worked out from the events and states of its steps."""
+    columns = list(zip(steps, states, strict=True))[first : first + width]
+    events = [event for (_, of_step), _ in columns for event in of_step]
+    of = [state for _, state in columns]
+    return StepSummary(
+        first_step=first,
+        num_steps=len(columns),
+        num_prefill_tokens=max(state.step_tokens.prefill for state in of),
+        num_decode_tokens=max(state.step_tokens.decode for state in of),
+        num_draft_tokens=max(state.step_tokens.draft for state in of),
+        token_budget=max(state.token_budget for state in of),
+        num_live_blocks=max(state.num_live_blocks for state in of),
+        num_cached_blocks=max(state.num_cached_free_blocks for state in of),
+        num_running=max(len(state.running) for state in of),
+        num_waiting=max(len(state.waiting) for state in of),
+        step_ns=0,
+        num_preemptions=sum(isinstance(event, ev.RequestPreempted) for event in events),
+        num_evicted_blocks=sum(len(event.block_ids) for event in events if isinstance(event, ev.BlockEvicted)),
+        num_hits=sum(isinstance(event, ev.PrefixCacheHit) for event in events),
+        num_finished=sum(isinstance(event, ev.RequestFinished | ev.RequestAborted) for event in events),
+        num_stalled=sum(state.step_tokens.total == 0 and bool(state.waiting) for state in of),
+    )
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 10, 20, 50, 100, 1000])
+def test_timeline_columns_at_every_zoom(timeline: MemoryTimeline, width: int) -> None:
+    steps, states = golden_steps("rand1015"), folded("rand1015")
+    for first, num_columns in ((0, 1000), (0, 2), (2 * width, 2), (width // 2, 3)):
+        begin = first // width * width
+        starts = [at for at in range(begin, begin + num_columns * width, width) if at < len(steps)]
+        expected = [brute_summary(steps, states, at, width) for at in starts]
+        assert timeline.summaries(first, num_columns, width) == expected
+
+
+def test_long_recordings_have_every_level() -> None:
+    """1,234 steps: the last column of each zoom is made up of narrower summaries."""
+    memory = MemoryTimeline()
+    for step in range(1234):
+        failed: list[ev.Event] = [ev.StepFailed(phase="forward", error_type="E", message="")] if step % 7 == 0 else []
+        memory.write_step(step, [*failed, ev.StepFinished(forward_ns=step)])
+    for width in (1, 10, 20, 100, 500, 1000, 2000):
+        found = memory.summaries(0, 10_000, width)
+        assert [row.first_step for row in found] == list(range(0, 1234, width))
+        assert [row.step_ns for row in found] == [min(at + width, 1234) - 1 for at in range(0, 1234, width)]
+        assert sum(row.num_failed for row in found) == len(range(0, 1234, 7))
+        assert sum(row.num_steps for row in found) == 1234
+    memory.close()
+
+
+def test_the_text_of_tokens(timeline: MemoryTimeline) -> None:
+    memory = MemoryTimeline()
+    memory.write_step(0, [ev.TokenTextRecorded(token_ids=(5, 9), token_bytes=(b"a", b"\xf0\x9f"))])
+    assert memory.token_bytes([9, 5, 7, 5]) == [b"\xf0\x9f", b"a", None, b"a"]
+    memory.write_step(1, [ev.TokenTextRecorded(token_ids=(7,), token_bytes=(b"later",))])
+    assert memory.token_bytes([7]) == [b"later"]
+    memory.close()
+    assert timeline.token_bytes([1]) == [None]
