@@ -21,8 +21,8 @@ import platformdirs
 from kvscope.errors import EngineError
 
 RUNTIME_FOLDER_VARIABLE = "KVSCOPE_RUNTIME_DIR"
-MAX_SOCKET_PATH_BYTES = 107
-"""Linux: `sun_path` holds 108 bytes with the closing zero; macOS has 104."""
+MAX_SOCKET_PATH_BYTES = 103
+"""`sun_path` holds 104 bytes with the closing zero on macOS, 108 on Linux."""
 
 
 class EngineCard(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,7 +45,7 @@ def test_a_socket_path_that_is_too_long_is_refused_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(runtime_folder.RUNTIME_FOLDER_VARIABLE, str(tmp_path / ("x" * 100)))
-    with pytest.raises(EngineError, match="allows 107: set KVSCOPE_RUNTIME_DIR to a shorter folder"):
+    with pytest.raises(EngineError, match="allows 103: set KVSCOPE_RUNTIME_DIR to a shorter folder"):
         runtime_folder.listen()
 
 
