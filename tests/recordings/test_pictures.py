@@ -10,6 +10,7 @@ import pytest
 
 from kvscope import events as ev
 from kvscope.replay import Replay, open_recording
+from kvscope.tui.app import KvscopeApp
 from tests.tui import scenes
 
 Compare = Callable[..., Any]
@@ -28,4 +29,6 @@ def test_a_preemption(snap_compare: Compare, storm: Replay) -> None:
     """A step of the storm that preempts: the first sentence names victim, beneficiary and figures; the victim stands
     first in the waiting queue; the timeline shows the earlier preemptions, evictions and hits, the pool is full."""
     steps = [step for step, events in storm.select_events((ev.RequestPreempted,), 0, storm.last_step) if events]
-    assert snap_compare(scenes.screen(storm, step=steps[NUMBER]), terminal_size=(120, 40), run_before=scenes.settle)
+    assert snap_compare(
+        KvscopeApp(storm, initial_step=steps[NUMBER]), terminal_size=(120, 40), run_before=scenes.settle
+    )
