@@ -81,8 +81,8 @@ def show_model(
     ]
     lines += ["", *table((f"{longest:,} reserved", *counts, "unused"), reserved)]
     lines += wrapped(
-        "Rows are tokens a request. Paged: whole blocks as they are needed; unused is half a block, the mean. Reserved: "
-        "one piece for each request, as long as the longest sequence may become.",
+        "Rows are tokens a request. Paged: whole blocks as they are needed; unused is half a block, the mean. "
+        "Reserved: one piece for each request, as long as the longest sequence may become.",
         first="",
         rest="",
     )
