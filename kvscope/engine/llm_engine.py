@@ -208,8 +208,8 @@ class LLMEngine:
 
     def _make_step(self) -> tuple[SchedulerOutput, StepResult]:
         self._phase = "schedule"
-        self._take_in()
         self.step_index += 1
+        self._take_in()
         began = self._now_ns()
         output = self._scheduler.schedule()
         scheduled = self._now_ns()

@@ -144,6 +144,15 @@ def test_attach_shows_a_running_engine_and_leaves_it_running(folder: Path, termi
     assert first.read_to_the_end() == 0
 
 
+def test_torch_is_imported_by_the_engine_process_alone() -> None:
+    """The screen must be there before torch is, and the reading commands need none."""
+    modules = "kvscope.cli.main, kvscope.engine.llm_engine, kvscope.session.spawn, kvscope.tui.app"
+    heavy = ("torch", "triton", "numpy", "tokenizers", "gguf")
+    check = f"import {modules}, sys; print([name for name in {heavy} if name in sys.modules])"
+    printed = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
+    assert printed == "[]\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [
