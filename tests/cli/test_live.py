@@ -147,7 +147,7 @@ def test_attach_shows_a_running_engine_and_leaves_it_running(folder: Path, termi
 def test_torch_is_imported_by_the_engine_process_alone() -> None:
     """The screen must be there before torch is, and the reading commands need none."""
     modules = "kvscope.cli.main, kvscope.engine.llm_engine, kvscope.session.spawn, kvscope.tui.app"
-    heavy = ("torch", "triton", "numpy", "tokenizers", "gguf")
+    heavy = ("torch", "triton", "tokenizers", "gguf", "safetensors", "jinja2")
     check = f"import {modules}, sys; print([name for name in {heavy} if name in sys.modules])"
     printed = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
     assert printed == "[]\n"
