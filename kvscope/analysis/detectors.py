@@ -369,9 +369,10 @@ def _lost_hits(lost: LostHits) -> Iterator[Finding]:
             say(
                 figure(count(lost.num_lost_tokens, "hit token")),
                 strong(" lost to eviction"),
-                f" (hit rate {lost.hit_rate_pct:g} %, {lost.possible_hit_rate_pct:g} % with nothing evicted); ",
+                f" (hit rate {lost.hit_rate_pct:g} %, {lost.possible_hit_rate_pct:g} % with nothing evicted); about ",
                 figure(count(lost.more_blocks_for(1.0), "more block")),
                 f" would have kept all, {lost.more_blocks_for(0.5)} half of them",
+                dim(" (by stack distance)"),
             ),
         ),
     )

@@ -2,15 +2,16 @@
 
 Every content (a block's tokens and all before them) has a place on a stack, the one used last on top; held contents are
 in use now. The distance of a content at the moment it is asked for is the number of distinct contents that were used
-since it was given back, itself and all held ones included: a pool of so many blocks that gives up the content used
-longest ago still has it. The free queue is such a stack but for two details (a table is given back tail first; blocks
-without a hash go to the head), so the figure is close, not exact: `kvscope whatif` with a larger pool shows what a run
-makes of it.
+since it was given back, itself and all held ones included, and of the most blocks that held tokens without being cached
+in that time: a pool of so many blocks, that gives up the content used longest ago, still has it. The peak of the
+uncached ones may lie at another time than that of the others, and a larger pool changes what is admitted when, so the
+figure is an estimate: `kvscope whatif` with a larger pool shows what a run makes of it.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -102,14 +103,18 @@ def lost_hits(timeline: Timeline) -> LostHits:
     for step, events in timeline.select_events(_KINDS, timeline.first_step, timeline.last_step):
         for event in events:
             stack.follow(step, event)
+        stack.note_peak()
     return found
 
 
 class _Stack:
     def __init__(self, found: LostHits) -> None:
         self._found = found
-        self._used: OrderedDict[Content, None] = OrderedDict()
-        """Every content that was ever cached; what was used or given back last is at the end."""
+        self._clock = 0
+        self._used: OrderedDict[Content, int] = OrderedDict()
+        """Every content that was ever cached, with the clock of its last use; what was used last is at the end."""
+        self._peaks: list[tuple[int, int]] = []
+        """`(clock, uncached held blocks)` before each release, as far as no later one had as many: falling counts."""
         self._held: dict[Content, int] = {}
         """References of each content that is in block tables."""
         self._private: set[int] = set()
@@ -149,6 +154,7 @@ class _Stack:
                     self._ref_cnt[block_id] = self._ref_cnt.get(block_id, 0) + 1
                     self._hold(block_id, 1)
             case ev.BlockReleased():
+                self.note_peak()
                 for block_id in (*event.freed_to_head, *event.freed_to_tail, *event.still_held):
                     self._ref_cnt[block_id] -= 1
                     self._private.discard(block_id)
@@ -178,8 +184,16 @@ class _Stack:
             held = self._held.pop(content, 0) + number
             if held > 0:
                 self._held[content] = held
-            self._used[content] = None
+            self._clock += 1
+            self._used[content] = self._clock
             self._used.move_to_end(content)
+
+    def note_peak(self) -> None:
+        """Takes note of the blocks that hold tokens and are not cached."""
+        number = len(self._private)
+        while self._peaks and self._peaks[-1][1] <= number:
+            self._peaks.pop()
+        self._peaks.append((self._clock, number))
 
     def _missed(self, step: int, event: ev.PrefixLookedUp) -> list[LostBlock]:
         request_id, size = event.request_id, self._found.block_size
@@ -201,7 +215,9 @@ class _Stack:
 
     def _distance(self, content: Content) -> int:
         since = set(takewhile(lambda key: key != content, reversed(self._used)))
-        return len(self._held.keys() | since | {content}) + len(self._private)
+        first_peak = bisect_left(self._peaks, (self._used[content], 0))
+        most_private = self._peaks[first_peak][1] if first_peak < len(self._peaks) else 0
+        return len(self._held.keys() | since | {content}) + max(most_private, len(self._private))
 
     def _admit(self, step: int, event: ev.RequestAdmitted | ev.RequestResumed) -> None:
         self._found.num_hit_tokens += event.num_hit_tokens

@@ -9,6 +9,7 @@ from typing import Literal
 
 from kvscope import events as ev
 from kvscope.analysis.memory import remembered
+from kvscope.analysis.text import visible
 from kvscope.analysis.why.instant import WaitingInstant, waiting_instant
 from kvscope.analysis.why.journal import Queues, StepNote, walk
 from kvscope.analysis.why.missed import MissedAnswer, missed_answer
@@ -99,7 +100,8 @@ def explain(timeline: Timeline, request_id: str, step: int | None = None) -> Why
     last_step = row.finished_step if row.finished_step is not None else timeline.last_step
     if step is not None and not row.arrival_step <= step <= last_step:
         end = f"ended at step {last_step}" if row.finished_step is not None else f"the last step is {last_step}"
-        raise UsageError(f"{request_id} did not live at step {step}: it arrived at step {row.arrival_step}, {end}")
+        name = visible(request_id)
+        raise UsageError(f"{name} did not live at step {step}: it arrived at step {row.arrival_step}, {end}")
     policy = str(timeline.config.settings.get("policy", "fcfs")) if timeline.config is not None else "fcfs"
     life = _Life(timeline, request_id, policy)
     for note, queues, moment in walk(timeline, request_id, row.arrival_step, last_step):
@@ -110,7 +112,7 @@ def explain(timeline: Timeline, request_id: str, step: int | None = None) -> Why
 def _unknown(timeline: Timeline, request_id: str) -> str:
     known = timeline.request_ids()
     near = difflib.get_close_matches(request_id, known, n=3, cutoff=0.3) or known[:3]
-    listed = ", ".join(near) if near else "none"
+    listed = ", ".join(map(visible, near)) if near else "none"
     return f"the recording has no request {request_id!r}; {len(known)} are there, e.g. {listed}"
 
 

@@ -1,8 +1,9 @@
 """The smallest change of each setting with which a waiting request would not have waited at a step.
 
 A stated value has been tried out, and so has its neighbour one step nearer to the recorded one, with which the request
-still waits; `trials` says what is tried. Values are searched by doubling and halving. Where admission does not grow
-with a setting, a smaller change than the one found may do as well.
+still waits; `trials` says what is tried. Small differences are tried one by one, larger ones by doubling and halving:
+where admission does not grow with a setting, a smaller change than the one found may do as well, and "none helps" is
+said of the values that were tried.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 
 from kvscope.analysis.why.trials import StillBlocked, Trial
 
+_ONE_BY_ONE = 8
+"""Differences that are tried one by one before they are doubled."""
 IS_SO_ALREADY = "it is so already"
 
 
@@ -143,7 +146,7 @@ def _search(admits: Callable[[int], bool], most: int) -> int | None:
     """Returns a change of 1 to `most` that admits while one less does not (none at all does not), or None."""
     fails, size = 0, 1
     while size < most and not admits(size):
-        fails, size = size, size * 2
+        fails, size = size, size + 1 if size < _ONE_BY_ONE else size * 2
     size = min(size, most)
     if size <= fails or (size == most and not admits(size)):
         return None

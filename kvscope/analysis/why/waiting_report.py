@@ -18,6 +18,7 @@ from kvscope.analysis.why.words import (
     steps_listed,
     steps_words,
     still_blocked,
+    tokens_by_request,
 )
 
 _MAX_WAITS = 4
@@ -135,8 +136,8 @@ def instant_sections(request_id: str, instant: WaitingInstant, waits: Sequence[W
     yield Section(f"THE ADMISSION TESTS AT STEP {step}, IN THE ORDER IN WHICH THEY RUN", tuple(_tests(instant)))
     row = next((row for wait in waits for row in wait.steps if row.step == step), None)
     if row is not None and row.stop == "budget":
-        parts = [f"{request_id} {tokens}" for request_id, tokens in _most(row.scheduled_tokens)]
-        yield Section(f"WHO GOT THE TOKENS OF STEP {step}", (sentence("", dim(" · ".join(parts))),))
+        tokens = tokens_by_request(row.scheduled_tokens, _MAX_HOLDERS)
+        yield Section(f"WHO GOT THE TOKENS OF STEP {step}", (sentence("", *tokens),))
     yield Section(f"WHO HOLDS WHAT IT WAITS FOR, AT STEP {step}", tuple(_holders(instant.held_by)))
     if row is not None and row.needs_behind:
         yield Section(f"WHO BEHIND IT WOULD HAVE FITTED AT STEP {step}", tuple(_behind(row)))
@@ -145,10 +146,6 @@ def instant_sections(request_id: str, instant: WaitingInstant, waits: Sequence[W
         yield Section(title, tuple(_changes(request_id, instant)))
     elif not instant.capacity.can_ever_fit:
         yield Section(f"CAN IT EVER BE ADMITTED, AT STEP {step}", tuple(_capacity(instant)))
-
-
-def _most(tokens: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(tokens.items(), key=lambda item: -item[1])[:_MAX_HOLDERS]
 
 
 def _tests(instant: WaitingInstant) -> Iterator[Line]:

@@ -1,0 +1,109 @@
+"""The command: what it prints fits 80 columns, and what a user can get wrong is one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvscope.analysis.text import cell_width
+from kvscope.cli.main import app
+from kvscope.engine.scheduling.scenario import parse_scenario
+from kvscope.errors import KvscopeError
+from kvscope.session.simulation import simulate
+from tests.cases import cases
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("cases")
+    found = {}
+    for name, case in cases().items():
+        found[name] = folder / f"{name}.db"
+        simulate(parse_scenario({"workload": case["workload"]}), recording=found[name])
+    return found
+
+
+def _run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["why", *map(str, arguments)], catch_exceptions=False, standalone_mode=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", sorted(cases()))
+def test_every_answer_fits_80_columns(name: str, recordings: dict[str, Path]) -> None:
+    texts = [_run(recordings[name])]
+    for request in cases()[name]["workload"]["requests"]:
+        texts.append(_run(recordings[name], request["id"]))
+        texts.append(_run(recordings[name], request["id"], "--step", request["arrival_step"]))
+    for text in texts:
+        assert max(map(cell_width, text.splitlines())) <= 80
+        assert "\x1b" not in text
+
+
+def test_the_text_of_a_heavy_head(recordings: dict[str, Path]) -> None:
+    lines = _run(recordings["c17_heavy_head"], "heavy", "--step", 5).splitlines()
+    assert lines[:12] == [
+        "· heavy: 70 prompt tokens, 4 of at most 4 sampled; arrived at step 2; ended at",
+        "  step 20 (length)",
+        "· At step 5 it waits; the step has 3 of 64",
+        "",
+        "THE ADMISSION TESTS AT STEP 5, IN THE ORDER IN WHICH THEY RUN",
+        "     test                     need  have  setting",
+        "  ✓  preemptions in the step     0     0",
+        "  ✓  tokens left in the step     1    61  max_num_batched_tokens",
+        "  ✓  sequences, with it          4     8  max_num_seqs",
+        "  ✓  requests ahead of it        0     0  policy",
+        "  ✓  prefix lookup                     0  tokens hit",
+        "  ✗  all its tokens fit         18     8  scheduler_reserve_full_isl",
+    ]
+    assert "  l0          2     8  held up by those ahead alone" in "\n".join(lines)
+
+
+def test_json_is_one_line_with_the_same_figures(recordings: dict[str, Path]) -> None:
+    text = _run(recordings["c17_heavy_head"], "heavy", "--step", 5, "--json")
+    assert text.count("\n") == 1
+    answer = json.loads(text)
+    assert answer["at"]["doing"] == "waiting"
+    assert answer["waiting"]["instant"]["step"] == 5
+    run = json.loads(_run(recordings["c17_heavy_head"], "--json"))
+    assert [row["kind"] for row in run["findings"]] == [
+        "head_of_line_blocking",
+        "long_prefill_among_decoders",
+        "hits_lost_to_eviction",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("heavi",), "the recording has no request 'heavi'; 7 are there, e.g. heavy"),
+        (("heavy", "--step", "1"), "heavy did not live at step 1: it arrived at step 2, ended at step 20"),
+        (("--step", "1"), "--step looks at one request: name it, as in `kvscope why FILE REQUEST --step 7`"),
+    ],
+)
+def test_what_a_user_can_get_wrong(arguments: tuple[str, ...], message: str, recordings: dict[str, Path]) -> None:
+    with pytest.raises(KvscopeError) as caught:
+        _run(recordings["c17_heavy_head"], *arguments)
+    assert caught.value.message == message
+
+
+def test_control_characters_in_ids_are_shown_not_obeyed(tmp_path: Path) -> None:
+    workload = {
+        "config": {"num_gpu_blocks": 8, "block_size": 4, "max_num_batched_tokens": 16, "max_num_seqs": 1},
+        "requests": [
+            {
+                "id": name,
+                "arrival_step": 0,
+                "prompt_token_ids": [1, 2, 3],
+                "max_tokens": 3,
+                "output_token_ids": [4, 5, 6],
+            }
+            for name in ("\x1b[31mred\n", "waits")
+        ],
+    }
+    simulate(parse_scenario(workload), recording=tmp_path / "ids.db")
+    assert "␛[31mred⏎" in _run(tmp_path / "ids.db", "waits")
+    assert "\x1b" not in _run(tmp_path / "ids.db", "\x1b[31mred\n")
