@@ -18,6 +18,15 @@ _MAX_REMEMBERED_STEPS = 256
 _CHECKPOINT_COSTS_STEPS = 24
 """Decoding a checkpoint takes about as long as folding so many steps."""
 
+_STOP_EVERY_STEPS = 12
+"""A state is kept every so many steps on the way to a step further back: copying one costs about as much as folding so
+many steps, and a fraction of decoding a checkpoint."""
+
+_MAX_STOPS = 3
+"""Kept states: a few megabytes each where the pool is large."""
+
+_KEPT_STEPS = (_MAX_STOPS - 1) * _STOP_EVERY_STEPS
+
 
 class StateSource(Protocol):
     """Where a cursor gets its facts from."""
@@ -42,6 +51,8 @@ class StateCursor:
         self._source = source
         self._state: EngineState | None = None
         self._events: OrderedDict[int, Sequence[Event]] = OrderedDict()
+        self._stops: list[EngineState] = []
+        """Copies made on the last way back, the latest step last."""
 
     def at(self, step: int) -> tuple[EngineState, Sequence[Event]]:
         """Returns the state after a step, and its events. The state is the cursor's own until the next call.
@@ -51,13 +62,29 @@ class StateCursor:
         state = self._state
         if state is None or state.step != step or step not in self._events:
             start = self._source.checkpoint_step_before(step)  # before it: a step's own facts come from its events
+            walks_back = state is not None and step < state.step <= step + _STOP_EVERY_STEPS
             if state is None or not start - _CHECKPOINT_COSTS_STEPS <= state.step < step:
-                state = self._source.state_at_checkpoint(start)
+                state = self._stop_before(step, start) or self._source.state_at_checkpoint(start)
+                if walks_back:
+                    self._keep(state)
             self._state = None  # stays so where an event is damaged: a half-folded state is no state
             for folded, events in self._steps(state.step + 1, step):
                 state.apply_step(folded, events)
+                if walks_back and folded % _STOP_EVERY_STEPS == 0 and folded < step < folded + _KEPT_STEPS:
+                    self._keep(state)
             self._state = state
         return state, self._events[step]
+
+    def _stop_before(self, step: int, start: int) -> EngineState | None:
+        """Returns a copy of the last kept state before a step, None where the checkpoint at `start` is as near."""
+        stops = [stop for stop in self._stops if start <= stop.step < step]
+        return stops[-1].copy() if stops else None
+
+    def _keep(self, state: EngineState) -> None:
+        """Keeps a copy; those that are kept already and near stay with it."""
+        if all(stop.step != state.step for stop in self._stops):
+            near = [stop for stop in self._stops if abs(stop.step - state.step) <= _KEPT_STEPS]
+            self._stops = sorted([*near, state.copy()], key=lambda stop: stop.step)[:_MAX_STOPS]
 
     def _steps(self, first_step: int, last_step: int) -> Iterator[tuple[int, Sequence[Event]]]:
         """Yields the steps, those remembered without asking for them."""
