@@ -332,12 +332,13 @@ class FigureCollector:
     def _scheduled(self, event: ev.TokensScheduled) -> None:
         requests, values = self.figures.requests, self._values
         prefill = decode = pairs = 0
+        # `num_token_pairs` and `is_decode` written out: this loop runs for every request of every step.
         for request_id, num_tokens in zip(event.request_ids, event.num_tokens, strict=True):
             request = requests[request_id]
             before = request.num_computed_tokens
             request.num_computed_tokens = before + num_tokens
-            pairs += num_token_pairs(before, num_tokens)
-            if is_decode(before, request.num_prompt_tokens + len(request.token_steps)):
+            pairs += num_tokens * before + (num_tokens * (num_tokens + 1) >> 1)
+            if before >= request.num_prompt_tokens + len(request.token_steps) - 1:
                 decode += num_tokens
             else:
                 prefill += num_tokens

@@ -157,6 +157,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
             "changed": _failed(changed.last_failed_allocation),
         },
         "min_free": {"base": base.min_free_blocks, "changed": changed.min_free_blocks},
+        "requests": [dataclasses.asdict(pair) for pair in comparison.requests],
     }
 
 
