@@ -13,7 +13,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 
-from kvscope.analysis.memory import TOKEN_BYTES, Remembered, remembered
+from kvscope.analysis.memory import TOKEN_BYTES, remembered
 from kvscope.engine.scheduling.rules import max_hit_blocks
 from kvscope.replay.timeline import Moment, Timeline
 
@@ -31,6 +31,10 @@ class _Published:
     """First blocks whose requests are in `block_ids`."""
     block_ids: dict[int, int] = field(default_factory=dict)
     """By chain, the first published block with that content."""
+    behind: dict[int, dict[str, list[tuple[int, int]]]] = field(default_factory=dict)
+    """Blocks whose content is not read yet (outputs are slow to read, and few prompts hold another one's output).
+
+    By the last link that is known of their request: the request, and its further indexes and blocks."""
 
 
 def hit_block_ids(timeline: Timeline, moment: Moment, request_id: str) -> list[int]:
@@ -47,12 +51,14 @@ def hit_block_ids(timeline: Timeline, moment: Moment, request_id: str) -> list[i
         return []
     if first not in published.known:
         _add_blocks(timeline, moment, published, first)
+    chain = _chain(timeline, moment, request_id, limit)
     hits: list[int] = []
-    for link in _chain(timeline, moment, request_id, limit)[:limit]:
-        block_id = published.block_ids.get(link)
-        if block_id is None:
+    while len(hits) < limit:
+        block_id = published.block_ids.get(chain[len(hits)])
+        if block_id is not None:
+            hits.append(block_id)
+        elif not _reveal(timeline, moment, published, chain[: len(hits)]):
             break
-        hits.append(block_id)
     return hits
 
 
@@ -66,7 +72,7 @@ def cache_salt(timeline: Timeline, moment: Moment, request_id: str) -> str | Non
 
 
 def _chain(timeline: Timeline, moment: Moment, request_id: str, num_blocks: int) -> array[int]:
-    """Returns at least `num_blocks` links of a request's chain; each stands for all tokens up to its end."""
+    """Returns at least `num_blocks` links of a request's chain; each stands for all tokens up to its block's end."""
     memory = remembered(timeline)
     chains = memory.kept("chains")
     chain = chains.get(request_id)
@@ -75,21 +81,15 @@ def _chain(timeline: Timeline, moment: Moment, request_id: str, num_blocks: int)
             chains.clear()
         chain = chains[request_id] = array("q")
     if len(chain) < num_blocks:
-        _extend(chain, memory, timeline, moment, request_id, num_blocks)
+        assert moment.state.config is not None
+        block_size = moment.state.config.block_size
+        size = block_size * TOKEN_BYTES
+        tokens = memory.packed_tokens(timeline, request_id, moment.step, num_blocks * block_size)
+        link = chain[-1] if chain else hash(cache_salt(timeline, moment, request_id))
+        for start in range(len(chain) * size, len(tokens) - size + 1, size):
+            link = hash((link, tokens[start : start + size]))
+            chain.append(link)
     return chain
-
-
-def _extend(
-    chain: array[int], memory: Remembered, timeline: Timeline, moment: Moment, request_id: str, num_blocks: int
-) -> None:
-    assert moment.state.config is not None
-    size = moment.state.config.block_size * TOKEN_BYTES
-    num_tokens = num_blocks * moment.state.config.block_size
-    tokens = memory.packed_tokens(timeline, request_id, moment.step, num_tokens)
-    link = chain[-1] if chain else hash(cache_salt(timeline, moment, request_id))
-    for start in range(len(chain) * size, num_blocks * size, size):
-        link = hash((link, tokens[start : start + size]))
-        chain.append(link)
 
 
 def _published(timeline: Timeline, moment: Moment) -> _Published:
@@ -124,10 +124,26 @@ def _add_blocks(timeline: Timeline, moment: Moment, published: _Published, first
     owners = {owner: _chain(timeline, moment, owner, 1) for link in wanted for owner in published.origins[link]}
     groups = moment.state.duplicate_groups
     for block_id, (request_id, index) in moment.state.cached_from.items():
-        chain = owners.get(request_id)
-        if chain is not None:
-            if index >= len(chain):
-                _chain(timeline, moment, request_id, index + 1)
+        known = owners.get(request_id)
+        if known is None:
+            continue
+        if index < len(known):
+            group = groups.get(block_id)
+            published.block_ids[known[index]] = block_id if group is None else next(iter(group))
+        else:
+            published.behind.setdefault(known[-1], {}).setdefault(request_id, []).append((index, block_id))
+    published.known |= wanted
+
+
+def _reveal(timeline: Timeline, moment: Moment, published: _Published, links: array[int]) -> bool:
+    """Reads what lies behind links that a lookup has passed; False where nothing does."""
+    passed = [published.behind.pop(link) for link in links if link in published.behind]
+    groups = moment.state.duplicate_groups
+    for request_id, blocks in (
+        (request_id, blocks) for by_request in passed for request_id, blocks in by_request.items()
+    ):
+        chain = _chain(timeline, moment, request_id, max(blocks)[0] + 1)
+        for index, block_id in blocks:
             group = groups.get(block_id)
             published.block_ids[chain[index]] = block_id if group is None else next(iter(group))
-    published.known |= wanted
+    return bool(passed)

@@ -101,6 +101,22 @@ def test_a_hit_in_use_is_free_and_one_in_the_free_queue_costs_a_block() -> None:
     assert [(hit.hit_block_ids, hit.num_free_hit_blocks) for hit in hits if hit is not None] == [((2, 3), 0), ((1,), 1)]
 
 
+def test_a_prompt_may_hold_what_another_request_was_answered() -> None:
+    """a was fed abcd efgh i; b continues it. c parts from it in the answer."""
+    run = (
+        scenario(blocks=9)
+        .request("a", "abcd", reply="efghij")
+        .request("r", "RRRRSSSSTTTTUUUUVVV", reply="12345", at=6)
+        .request("big", "0123456789012345678901234567890", at=6)
+        .request("b", "abcdefghij?", at=6)
+        .request("c", "abcdefGhij?", at=6)
+        .run(7)
+    )
+    timeline = read(run)
+    hits = [judged(timeline, timeline.at(6), request_id) for request_id in ("b", "c")]
+    assert [hit.hit_block_ids for hit in hits if hit is not None] == [(1, 2), (1,)]
+
+
 def test_what_stops_the_head_by_number_stops_all_behind_it() -> None:
     run = scenario(seqs=1).request("a", "abc", reply="xyz").request("b", "de").request("c", "f").run(1)
     assert _rows(run, 0) == [("b", "seqs 1/1", 0), ("c", "↳ seqs 1/1", 0)]
