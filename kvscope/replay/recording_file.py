@@ -43,7 +43,16 @@ _ARRIVAL_COLUMNS = (
     "template_ns, tokenize_ns"
 )
 
-_DAMAGE = (LookupError, TypeError, ValueError, OverflowError, AttributeError, struct.error, msgspec.MsgspecError)
+_DAMAGE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    AttributeError,
+    StopIteration,
+    struct.error,
+    msgspec.MsgspecError,
+)
 """What decoding makes of a damaged row."""
 
 
@@ -96,7 +105,7 @@ class RecordingFile:
     def _run(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, parameters)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise self._damaged(error) from error
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -110,8 +119,14 @@ class RecordingFile:
         """Returns the first row, None where there is none."""
         return next(iter(self.rows(sql, parameters)), None)
 
+    def integer(self, value: object) -> int | None:
+        """Returns a figure that may be missing. Raises `RecordingError` where it is something else."""
+        if value is None or isinstance(value, int):
+            return value
+        raise self._damaged(TypeError(f"{value!r:.40} stands where a number belongs"))
+
     def _damaged(self, error: Exception) -> RecordingError:
-        return RecordingError(f"{self.path} is no recording of kvscope, or is damaged: {error}")
+        return RecordingError(f"{self.path} is no recording of kvscope, or is damaged: {_one_line(error)}")
 
     def close(self) -> None:
         """Closes the file. Where its writer left it in WAL mode and is gone, makes it one file again."""
@@ -199,8 +214,9 @@ class RecordingFile:
             "SELECT number, arrival_step, finished_step FROM requests WHERE request_id = ? ORDER BY number",
             (request_id,),
         ):
-            begin = max(first_step, arrival_step or 0)
-            end = last_step if finished_step is None else min(last_step, finished_step)
+            begin = max(first_step, self.integer(arrival_step) or 0)
+            last = self.integer(finished_step)
+            end = last_step if last is None else min(last_step, last)
             rows = self.rows(
                 f"SELECT step, {_EVENT_COLUMNS} FROM events WHERE step BETWEEN ? AND ? AND (request = ? "
                 "OR kind = ? AND a = ? OR kind = ? AND instr(data, ?)) ORDER BY step, seq",
@@ -386,6 +402,11 @@ class _Chunk:
         return tuple([found[token_id] for token_id in token_ids])
 
 
+def _one_line(error: Exception | None) -> str:
+    """Returns what SQLite says without what it quotes of the file beyond the first line."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
 def _place_in(packed: str, number: int) -> int:
     """Returns the place of a number in a packed text, -1 where it is not there."""
     return packed.find(pack_one(number)) if 0 <= number <= MAX_VALUE else -1
@@ -405,9 +426,9 @@ def _connect(path: Path) -> sqlite3.Connection:
             connection = sqlite3.connect(f"{uri}?{mode}", uri=True, isolation_level=None, check_same_thread=False)
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             return connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:  # SQLite quotes a damaged schema, which need not be UTF-8
             last_error = error
-    raise RecordingError(f"{path} is no recording of kvscope, or is damaged: {last_error}")
+    raise RecordingError(f"{path} is no recording of kvscope, or is damaged: {_one_line(last_error)}")
 
 
 def tidy(path: Path) -> None:

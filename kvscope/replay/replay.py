@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from kvscope.checkpoint import CheckpointBase, decode_base, decode_checkpoint
 from kvscope.errors import RecordingError
 from kvscope.events import EngineConfigured, Event, TokensSampled, TokensScheduled
@@ -134,7 +136,10 @@ class Replay:
             fields["num_output_tokens"] = len(output.token_ids)
         fields["num_hit_tokens"] = fields["num_hit_tokens"] or 0
         fields["num_preemptions"] = fields["num_preemptions"] or 0
-        return RequestRow(**fields)
+        try:
+            return msgspec.convert(fields, RequestRow)
+        except msgspec.ValidationError as error:
+            raise RecordingError(f"{self.path}: the row of request {request_id} is damaged ({error})") from error
 
     def request_ids(self) -> list[str]:
         rows = self._file.rows(
@@ -158,10 +163,10 @@ class Replay:
             row = self._file.one(
                 "SELECT first_token_step FROM requests WHERE request_id = ? ORDER BY number DESC LIMIT 1", (request_id,)
             )
-            first = step + 1 if row is None or row[0] is None else row[0]
+            first = None if row is None else self._file.integer(row[0])
+            if first is None:
+                return _Output(read_until=step)
             output = _Output(read_until=first - 1)
-            if row is None or row[0] is None:
-                return output
             self._outputs[request_id] = output
             if len(self._outputs) > _MAX_REMEMBERED_REQUESTS:
                 self._outputs.popitem(last=False)

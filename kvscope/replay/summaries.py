@@ -6,6 +6,7 @@ incomplete one needs the levels below.
 
 from __future__ import annotations
 
+from kvscope.errors import RecordingError
 from kvscope.recording.schema import SUMMARY_LEVELS
 from kvscope.recording.summary_levels import SUMMARY_FIGURES, Figures, combine
 from kvscope.replay.recording_file import RecordingFile
@@ -31,13 +32,17 @@ def read_summaries(
     columns: dict[int, list[Figures]] = {}
     for step, figures in _rows(file, begin, end, width):
         columns.setdefault(step // width, []).append(figures)
+    try:
+        combined = {column: combine(rows) for column, rows in columns.items()}
+    except TypeError as error:
+        raise RecordingError(f"{file.path}: a figure of steps {begin} to {end - 1} is damaged ({error})") from error
     return [
         StepSummary(
             first_step=column * width,
             num_steps=min(width, end - column * width),
-            **dict(zip(_FIELDS, combine(rows), strict=True)),
+            **dict(zip(_FIELDS, figures, strict=True)),
         )
-        for column, rows in columns.items()
+        for column, figures in combined.items()
     ]
 
 

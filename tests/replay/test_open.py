@@ -113,11 +113,10 @@ def test_a_file_with_flipped_bytes_never_fails_otherwise(whole: Path, tmp_path: 
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path / "flipped.db"
     path.write_bytes(content)
-    with suppress(KvscopeError):
-        with open_recording(path) as replay:
-            for step in range(replay.last_step, -1, -1):
-                replay.at(step)
-            for request_id in replay.request_ids():
-                replay.token_ids(request_id, replay.last_step)
-                replay.request(request_id)
-            replay.summaries(0, 100, 1)
+    with suppress(KvscopeError), open_recording(path) as replay:
+        for step in range(replay.last_step, -1, -1):
+            replay.at(step)
+        for request_id in replay.request_ids():
+            replay.token_ids(request_id, replay.last_step)
+            replay.request(request_id)
+        replay.summaries(0, 100, 1)
