@@ -136,7 +136,10 @@ def _failed_test(moment: Moment, blocked: ev.RequestBlocked) -> list[Part]:
             ]
         case "preempted":
             return ["a preempting step admits no one"]
-        case "empty" | "policy" | "other":
+        case "policy":
+            still = "request of the batch still runs" if blocked.have == 1 else "requests of the batch still run"
+            return [figure(str(blocked.have)), f" {still}", dim(" (static batching admits nobody before they end)")]
+        case "empty" | "other":
             return [f"the test “{blocked.reason}” failed: {blocked.need} against {blocked.have}"]
 
 

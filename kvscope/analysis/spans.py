@@ -77,7 +77,8 @@ class Sentence:
         return list(dict.fromkeys(span.entity for span in self.spans if span.entity is not None))
 
 
-_SPACES = re.compile(" +")
+_SPACES = re.compile(r" +(?!ms\b)")
+"""Where a line may end: not between a duration and its unit."""
 _MIN_RUN = 3
 """Fewer blocks in a row are no shorter as a range."""
 

@@ -155,5 +155,7 @@ def _why_unused(facts: StepFacts, ended: ev.AdmissionEnded) -> list[Part]:
         case "full_isl" | "full_isl_watermark" | "blocks" | "watermark":
             behind = ", and nobody behind the head is tried" if ended.num_waiting > 1 else ""
             return [dim("no room for "), head, dim(behind)]
-        case "budget" | "empty" | "policy" | "other":
+        case "policy":
+            return [dim("the batch is closed until its members are done")]
+        case "budget" | "empty" | "other":
             return [dim(f"admission ended with “{ended.reason}”")]

@@ -145,7 +145,9 @@ def refused_words(blocked: RequestBlocked, *, is_victim: bool) -> tuple[Span, ..
         case "full_isl" | "full_isl_watermark" | "blocks" | "watermark":
             wm = f"+{blocked.watermark_blocks}wm" if blocked.watermark_blocks else ""
             return say("need ", figure(f"{blocked.need}{wm} > {blocked.have} free"))
-        case "empty" | "policy" | "other":
+        case "policy":
+            return say("batch closed, ", figure(f"{blocked.have} run"))
+        case "empty" | "other":
             return say(f"refused: {blocked.reason}")
 
 

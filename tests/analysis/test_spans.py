@@ -66,6 +66,15 @@ def test_wrapping_breaks_at_spaces_across_spans() -> None:
     assert wrap(spans, 24)[1][0] == Span("req-18", "entity", Entity("request", "req-18"))
 
 
+def test_a_duration_keeps_its_unit() -> None:
+    assert _texts(wrap(say("took ", figure("0.6 ms"), " + 12 ms forward"), 9)) == [
+        "took",
+        "0.6 ms +",
+        "12 ms",
+        "forward",
+    ]
+
+
 def test_an_entity_holds_together_even_with_spaces_in_its_id() -> None:
     assert _texts(wrap(say("see ", request("my own id"), " there"), 10)) == ["see", "my own id", "there"]
 
