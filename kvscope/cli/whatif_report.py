@@ -74,7 +74,8 @@ def model_text(model: StepTimeModel) -> list[str]:
     return [
         *wrapped(
             f"Step time ≈ {model.base_ns / 1e6:.3f} ms + {model.prefill_token_ns / 1e3:.2f} µs a prefill token + "
-            f"{model.decode_token_ns / 1e3:.2f} µs a decode + {model.token_pair_ns / 1e3:.4f} µs a token of context read."
+            f"{model.decode_token_ns / 1e3:.2f} µs a decode + {model.token_pair_ns / 1e3:.4f} µs a token of context "
+            "read."
         ),
         *wrapped(
             f"Fitted to {error.num_steps} steps: off by {error.median:.1%} at the median, {error.p90:.1%} at p90, "

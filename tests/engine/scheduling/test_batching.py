@@ -7,6 +7,7 @@ import pytest
 
 from kvscope.engine.scheduling.config import Batching
 from kvscope.engine.scheduling.scenario import parse_scenario
+from tests.analysis.reading import said
 from tests.builders import CheckedRun, ScenarioBuilder, scenario
 from tests.golden import golden_names, golden_runs
 
@@ -93,3 +94,10 @@ def test_every_request_gets_the_same_tokens_as_with_unified_batching(kind: str, 
     for request in asked.requests:
         if request.cancel_step is None:
             assert outputs[request.id] == expected[request.id]
+
+
+def test_a_closed_batch_says_so() -> None:
+    run = three_of_two("static").run()
+    assert said(run, 1)[0] == (
+        "✗ c not admitted: 1 request of the batch still runs (static batching admits nobody before they end)"
+    )
