@@ -30,6 +30,7 @@ from kvscope.tui.view.glyphs import ASCII, NO_COLOR, UNICODE
 from kvscope.tui.view.help import KeyHelp, help_lines
 from kvscope.tui.view.lines import Line
 from kvscope.tui.view.step import sentence_rows
+from kvscope.tui.widgets.panel import Panel
 
 OpenTimeline = Callable[[Path], Timeline]
 
@@ -156,8 +157,10 @@ class KvscopeApp(App[None]):
         if self.model.read_ahead(READ_AHEAD_STEPS):
             self.set_timer(0.01, lambda: self._read_ahead(has_read=True), name="read ahead")
         elif has_read:
-            self.model.version += 1
-            self.show_soon()
+            for panel in self.screen.query(Panel):
+                if panel.SHOWS_LIFE:
+                    panel.invalidate()
+                    panel.show()
 
     # Places
 

@@ -45,8 +45,8 @@ class HeaderBar(Panel):
         status = model.status
         if status is None:
             return f"{model.steps_per_second} steps/s" if model.is_playing else ""
-        if status.phase in ("paused", "loading", "failed", "stopped"):
-            return "" if status.detail == status.phase else visible(status.detail)
+        if status.detail not in ("", status.phase):  # also of an idle engine: why nothing can go on
+            return visible(status.detail)
         return f"{status.num_submitted} submitted" if status.num_submitted else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from textual import events
 
@@ -15,6 +16,9 @@ from kvscope.tui.widgets.lines_view import LinesView
 
 class Panel(LinesView):
     """Base of the panels. Subclasses say what they show in `build`."""
+
+    SHOWS_LIFE: ClassVar[bool] = False
+    """Shows a life line, which becomes complete a little later than the rest."""
 
     def __init__(self, model: ScreenModel, *, id: str, is_ascii: bool, can_focus: bool = False) -> None:
         super().__init__(id=id, is_ascii=is_ascii)

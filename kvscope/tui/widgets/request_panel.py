@@ -36,6 +36,8 @@ MAX_TOKENS_A_LINE = 40
 class RequestPanel(Panel):
     """One request in a column; `j k` walk its block table."""
 
+    SHOWS_LIFE = True
+
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__(model, id="request", is_ascii=is_ascii, can_focus=True)
         self._slots: Sequence[TableSlot] = ()

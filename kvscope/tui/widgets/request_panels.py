@@ -30,6 +30,8 @@ def facts_of(model: ScreenModel) -> RequestFacts | None:
 class OverviewPanel(Panel):
     """Facts, where its time went, its life."""
 
+    SHOWS_LIFE = True
+
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__(model, id="overview", is_ascii=is_ascii)
 

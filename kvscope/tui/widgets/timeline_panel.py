@@ -15,6 +15,8 @@ from kvscope.tui.widgets.panel import Panel
 class TimelinePanel(Panel):
     """When: tokens, blocks, marks and one request's life over a page of steps."""
 
+    SHOWS_LIFE = True
+
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__(model, id="timeline", is_ascii=is_ascii)
         self.layout_rows: TimelineLayout | None = None
