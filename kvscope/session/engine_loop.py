@@ -201,7 +201,7 @@ class EngineLoop:
             case "paused":
                 return self._pause_detail
             case "idle" if self._loaded and (stuck := self._loaded.engine.stuck):
-                return f"stuck ({stuck.kind}): {stuck.request_id} can never go on, {stuck.reason}"
+                return f"stuck: {stuck.request_id} can never go on"
             case _:
                 return ""
 

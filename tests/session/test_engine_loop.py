@@ -200,8 +200,7 @@ def test_a_stuck_queue_makes_one_empty_step_and_says_why(benches: Callable[..., 
     assert bench.wait_for("paused").detail == "nothing was scheduled in step 0"
     bench.ask(control.Resume())
     status = bench.wait_for("idle")
-    assert status.detail.startswith("stuck (deadlock): req-1 can never go on, its 12 tokens fill 3 blocks")
-    assert status.step == 0
+    assert (status.step, status.detail) == (0, "stuck: req-1 can never go on")
     bench.ask(control.Abort(request_id="req-1"))
     status = bench.wait_until(lambda status: status.phase == "idle" and status.detail == "")
     assert (status.step, status.num_waiting) == (1, 0)
