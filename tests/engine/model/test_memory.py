@@ -1,0 +1,46 @@
+"""How many blocks and threads are taken by default."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvscope.engine.model.memory import choose_num_gpu_blocks, choose_num_threads
+from kvscope.errors import ModelError
+
+GIB = 1 << 30
+
+
+def choose(free_bytes: int | None, *, max_model_len: int = 1024, is_shared: bool = True) -> int:
+    """Blocks of 16 tokens of 1 KiB: 16 KiB each."""
+    return choose_num_gpu_blocks(
+        kv_bytes_per_token=1024, block_size=16, max_model_len=max_model_len, free_bytes=free_bytes, is_shared=is_shared
+    )
+
+
+def test_a_quarter_of_what_is_free_and_at_most_a_gibibyte() -> None:
+    assert choose(2 * GIB) == GIB // 2 // (16 << 10)
+    assert choose(64 * GIB) == GIB // (16 << 10)
+    assert choose(None) == GIB // (16 << 10)
+    assert choose(10 * GIB, is_shared=False) == 8 * GIB // (16 << 10)
+
+
+def test_one_whole_sequence_fits_always() -> None:
+    """1,000,000 tokens are 62,500 blocks and one null block: nearly a gibibyte, of less than two free ones."""
+    assert choose(2 * GIB, max_model_len=1_000_000) == 62_501
+
+
+def test_a_sequence_that_does_not_fit_is_refused_with_the_length_that_would() -> None:
+    with pytest.raises(ModelError) as caught:
+        choose(GIB // 2, max_model_len=1_000_000)
+    assert caught.value.message == (
+        "one sequence of 1000000 tokens needs 977 MiB of KV cache and 256 MiB may be taken; "
+        "set --max-model-len to at most 262128 or take a smaller model"
+    )
+    assert choose(GIB // 2, max_model_len=262_128) == 16_384
+
+
+def test_threads_follow_the_usual_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert choose_num_threads() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert choose_num_threads() >= 1
