@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -43,17 +44,17 @@ def test_the_own_settings_repeat_random_runs_event_for_event(name: str, batching
     assert WhatIfStudy(timeline).reproduce() == Reproduction(timeline.last_step + 1, None)
 
 
+def without_the_unknown(asked: Scenario) -> Scenario:
+    """Leaves aborts and drafts out: what would have been said or drafted later is in no recording."""
+    requests = tuple(msgspec.structs.replace(request, cancel_step=None, cancel_mid=False) for request in asked.requests)
+    config = dataclasses.replace(asked.config, num_spec_tokens=0, num_lookahead_tokens=None)
+    return msgspec.structs.replace(asked, requests=requests, config=config)
+
+
 @pytest.mark.parametrize("name", RANDOM)
 def test_a_smaller_pool_is_predicted_as_a_real_run_with_it_goes(name: str) -> None:
-    """With aborts and drafts left out: what would have been said or drafted later is in no recording."""
-    asked = random_scenario(name, num_spec_tokens=0)
-    asked = msgspec.structs.replace(
-        asked,
-        requests=tuple(
-            msgspec.structs.replace(request, cancel_step=None, cancel_mid=False) for request in asked.requests
-        ),
-    )
-    ample = msgspec.structs.replace(asked, config=parse_scenario(_ample(name)).config)
+    asked = without_the_unknown(random_scenario(name))
+    ample = msgspec.structs.replace(asked, config=dataclasses.replace(asked.config, num_gpu_blocks=1000))
     study = WhatIfStudy(recorded(ample))
     real = ListSink()
     ScriptedRun(asked, real).run()
@@ -62,9 +63,20 @@ def test_a_smaller_pool_is_predicted_as_a_real_run_with_it_goes(name: str) -> No
     assert predicted == real.steps
 
 
-def _ample(name: str) -> dict[str, Any]:
-    workload = golden_runs("random")[name]["workload"]
-    return {**workload, "config": {**workload["config"], "num_gpu_blocks": 1000, "num_spec_tokens": 0}}
+@pytest.mark.parametrize("batching", ["unified", "static", "exclusive"])
+@pytest.mark.parametrize(("name", "other"), list(zip(RANDOM, RANDOM[1:] + RANDOM[:1], strict=True)))
+def test_all_settings_of_another_run_at_once_are_predicted_as_a_real_run_goes(
+    name: str, other: str, batching: Batching
+) -> None:
+    asked = without_the_unknown(random_scenario(name))
+    longest = max(asked.config.max_model_len, random_scenario(other).config.max_model_len)
+    asked = msgspec.structs.replace(asked, config=dataclasses.replace(asked.config, max_model_len=longest))
+    config = dataclasses.replace(
+        without_the_unknown(random_scenario(other)).config, max_model_len=longest, batching=batching
+    )
+    real = ListSink()
+    ScriptedRun(msgspec.structs.replace(asked, config=config), real).run()
+    assert list(WhatIfStudy(recorded(asked)).steps(config.as_settings())) == real.steps
 
 
 def test_a_pool_that_is_halved_preempts_the_same_victims_in_the_same_steps() -> None:
