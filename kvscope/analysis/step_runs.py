@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from kvscope import events as ev
 from kvscope.analysis.memory import remembered
 from kvscope.analysis.step_facts import StepFacts
-from kvscope.analysis.verdicts import BLOCK_TESTS, scheduler_config, would_fit
-from kvscope.analysis.why.instant import capacity
+from kvscope.analysis.verdicts import BLOCK_TESTS, scheduler_config, verdicts
+from kvscope.analysis.why.instant import Capacity, capacity
 from kvscope.analysis.why.journal import num_sampled_by
 from kvscope.analysis.why.overview import Overview, overview
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.events import QueueTest
 from kvscope.replay.timeline import Moment, Timeline
-from kvscope.state import EngineState, StateError
+from kvscope.state import EngineState, RequestState, StateError
 
 _LONG_PREFILL_SHARE = 0.5
+_MAX_BEHIND = 16
+"""How many requests behind a refused head are judged: enough to show that it holds somebody up."""
 
 
 @dataclass(slots=True)
@@ -160,6 +162,8 @@ class _Gatherer:
         self._config: SchedulerConfig | None = None
         self._arrivals = {row.request_id: row.arrival_step for row in runs.overview.requests}
         self._open_skips: dict[str, list[int]] = {}
+        self._capacities: dict[str, tuple[int, Capacity]] = {}
+        """With the tokens that the request had then."""
         self._last_holders: dict[int, str] = {}
         self._freed: dict[int, Freed] = {}
         """Free blocks that were held before."""
@@ -186,7 +190,7 @@ class _Gatherer:
         running = [*state.running, *facts.late_ends]
         for position, request_id in enumerate(state.waiting):
             request = state.requests[request_id]
-            fits = capacity(config, state, request)
+            fits = self._capacity(config, state, request)
             if not fits.can_ever_fit:
                 found = runs.never_fits.get(request_id)
                 if found is None:
@@ -200,10 +204,17 @@ class _Gatherer:
                 found.behind.update(dict.fromkeys(state.waiting[position + 1 :]))
             overtaken = runs.overtaken.setdefault(request_id, Overtaken())
             overtaken.steps.append(moment.step)
-            mine = self._arrivals.get(request_id, 0)
-            overtaken.by += [key for key in later if self._arrivals[key] > mine and key not in overtaken.by]
+            if later:
+                mine = self._arrivals.get(request_id, 0)
+                overtaken.by += [key for key in later if self._arrivals[key] > mine and key not in overtaken.by]
             if config.policy == "priority":
                 self._note_inversion(moment, request_id, running)
+
+    def _capacity(self, config: SchedulerConfig, state: EngineState, request: RequestState) -> Capacity:
+        known = self._capacities.get(request.request_id)
+        if known is None or known[0] != request.num_tokens:
+            known = self._capacities[request.request_id] = (request.num_tokens, capacity(config, state, request))
+        return known[1]
 
     def _note_inversion(self, moment: Moment, request_id: str, running: Sequence[str]) -> None:
         requests = moment.state.requests
@@ -220,7 +231,8 @@ class _Gatherer:
             return
         if len(moment.state.waiting) < 2:
             return
-        fitted = [key for key in would_fit(self._timeline, moment).request_ids if key != blocked.request_id]
+        rows = verdicts(self._timeline, moment, 0, _MAX_BEHIND + 1)
+        fitted = [row.request_id for row in rows if row.fits and row.request_id != blocked.request_id]
         if fitted:
             found = self._runs.head_of_line.setdefault(blocked.request_id, HeadOfLine(blocked.reason))
             found.steps.append(moment.step)

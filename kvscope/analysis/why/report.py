@@ -15,7 +15,7 @@ from kvscope.analysis.why.waiting_report import instant_sections, more_waits, st
 from kvscope.analysis.why.words import names
 
 _MAX_REQUESTS = 40
-_MAX_FINDINGS = 20
+_MAX_FINDINGS_OF_A_KIND = 3
 
 
 def report(answer: WhyAnswer) -> list[Section]:
@@ -85,16 +85,24 @@ def _why(answer: WhyAnswer) -> Iterator[Line]:
 
 def overview_report(answer: Overview, findings: Sequence[Finding]) -> list[Section]:
     """Returns the run as a whole: what the detectors found, and a row for each request."""
-    lines = [Line(finding.sentence.spans, finding.sentence.glyph) for finding in findings[:_MAX_FINDINGS]]
-    if len(findings) > _MAX_FINDINGS:
-        lines.append(sentence("", dim(f"… {len(findings) - _MAX_FINDINGS} more findings (--json has all)")))
-    if not lines:
-        lines = [sentence("✓", "the detectors found nothing")]
+    lines = list(_finding_lines(findings)) or [sentence("✓", "the detectors found nothing")]
     return [
         Section("WHAT STANDS OUT", tuple(lines)),
         Section("REQUESTS", tuple(_request_lines(answer))),
         Section("PREFIX CACHE", tuple(_cache_lines(answer))),
     ]
+
+
+def _finding_lines(findings: Sequence[Finding]) -> Iterator[Line]:
+    """The worst of each kind, and how many more there are of it."""
+    for kind in dict.fromkeys(finding.kind for finding in findings):
+        of_kind = sorted((f for f in findings if f.kind == kind), key=lambda finding: -finding.num_steps)
+        for finding in of_kind[:_MAX_FINDINGS_OF_A_KIND]:
+            yield Line(finding.sentence.spans, finding.sentence.glyph)
+        if len(of_kind) > _MAX_FINDINGS_OF_A_KIND:
+            more = of_kind[_MAX_FINDINGS_OF_A_KIND:]
+            words = f"… {count(len(more), 'more of this kind', 'more of this kind')}, e.g. "
+            yield sentence("", dim(words), *names([finding.request_ids[0] for finding in more if finding.request_ids]))
 
 
 def _request_lines(answer: Overview) -> Iterator[Line]:

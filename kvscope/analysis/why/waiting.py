@@ -21,6 +21,9 @@ from kvscope.replay.timeline import Moment, Timeline
 MAX_DETAILED_STEPS = 1000
 """Steps of a wait that are told one by one; of a longer wait the first so many."""
 
+MAX_BEHIND = 64
+"""How many requests behind it are judged at each step."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitStep:
@@ -47,7 +50,8 @@ class WaitStep:
     """Blocks in the tables of the running requests; shared ones count for each holder."""
     ahead: tuple[str, ...]
     needs_behind: dict[str, int | None]
-    """What those behind it need, in queue order."""
+    """What those behind it need, in queue order; of the first `MAX_BEHIND` of them."""
+    num_behind: int
     fit_alone: tuple[str, ...]
     """Those behind it that would have been admitted, each alone, had it stood at the head."""
     running_with_lower_priority: tuple[str, ...]
@@ -224,7 +228,8 @@ class WaitCollector:
         )
 
     def _detail(self, note: StepNote, queues: Queues, moment: Moment, lower: Sequence[str]) -> WaitStep:
-        rows = {row.request_id: row for row in verdicts(self._timeline, moment)}
+        first = queues.waiting.index(self._request_id)
+        rows = {row.request_id: row for row in verdicts(self._timeline, moment, first, MAX_BEHIND + 1)}
         return wait_step(
             self._timeline,
             moment,
@@ -300,7 +305,7 @@ def wait_step(
     lower: Sequence[str],
     equal: Sequence[str],
 ) -> WaitStep:
-    """Returns the step of a wait with all its figures; `rows` are the verdicts of the whole queue."""
+    """Returns the step of a wait with all its figures; `rows` are the verdicts on it and on those behind it."""
     facts = remembered(timeline).facts(moment)
     position = queues.waiting.index(request_id)
     row, behind = rows.get(request_id), [rows[key] for key in queues.waiting[position + 1 :] if key in rows]
@@ -324,6 +329,7 @@ def wait_step(
         held_by=held_blocks(moment, queues.running),
         ahead=tuple(queues.waiting[:position]),
         needs_behind={other.request_id: other.need_blocks for other in behind},
+        num_behind=len(queues.waiting) - position - 1,
         fit_alone=tuple(other.request_id for other in behind if other.fits),
         running_with_lower_priority=tuple(lower),
         running_with_equal_priority=tuple(equal),

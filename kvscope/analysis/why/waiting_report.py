@@ -214,9 +214,10 @@ def _behind(row: WaitStep) -> Iterator[Line]:
             ]
         )
     yield from table(("", "request", "need", "free", ""), rows, right=(2, 3))
-    if len(needs) > _MAX_BEHIND:
+    if row.num_behind > _MAX_BEHIND:
         fit = sum(request_id in row.fit_alone for request_id, _ in needs[_MAX_BEHIND:])
-        yield sentence("", dim(f"… {len(needs) - _MAX_BEHIND} more, {fit} of them would have fitted"))
+        judged = "" if len(needs) == row.num_behind else f" of the next {len(needs) - _MAX_BEHIND}"
+        yield sentence("", dim(f"… {row.num_behind - _MAX_BEHIND} more; {fit}{judged} would have fitted"))
 
 
 def _changes(request_id: str, instant: WaitingInstant) -> Iterator[Line]:
