@@ -82,23 +82,11 @@ class KVCacheManager:
         return None
 
     def free(self, request: Request) -> ReleasedBlocks:
-        """Takes the request's block table back. The caller writes it down (`log_release`)."""
+        """Takes the request's block table back. The caller writes it down."""
         released = self.pool.release(request.block_ids)
         request.block_ids = []
         request.num_cached_blocks = None
         return released
-
-    def log_release(self, request: Request, released: ReleasedBlocks) -> None:
-        """Records where a table's blocks went; nothing for a request that held none."""
-        if self._events.is_recording and any(released):
-            self._events.append(
-                ev.BlockReleased(
-                    request_id=request.request_id,
-                    freed_to_head=released.freed_to_head,
-                    freed_to_tail=released.freed_to_tail,
-                    still_held=released.still_held,
-                )
-            )
 
     def unpublish(self, request: Request) -> tuple[int, ...]:
         """Takes back what the request published in this step, as it will not be computed. Returns the blocks.

@@ -11,31 +11,24 @@ Knows nothing of models, of time and of storage. Every decision is also an event
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 from kvscope import events as ev
 from kvscope.engine.scheduling import rules
 from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.engine.scheduling.decision_log import DecisionLog
 from kvscope.engine.scheduling.kv_cache_manager import KVCacheManager
 from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput, StepResult
-from kvscope.engine.scheduling.request import Request, RequestStatus, SamplingParams
-from kvscope.engine.scheduling.rules import Shortage, Verdict
+from kvscope.engine.scheduling.request import Request, RequestStatus
+from kvscope.engine.scheduling.rules import Verdict
 from kvscope.engine.scheduling.step_events import StepEvents
 from kvscope.engine.scheduling.waiting_queue import waiting_queue
 from kvscope.errors import EngineError
 
 PLACEHOLDER_DRAFT = -1
 """A draft token that no model ever emits."""
-
-_FINISH_REASONS: Mapping[RequestStatus, ev.FinishReason] = {
-    RequestStatus.FINISHED_STOPPED: "stop",
-    RequestStatus.FINISHED_LENGTH: "length",
-    RequestStatus.FINISHED_ERROR: "error",
-}
 
 
 @dataclass(slots=True)
@@ -86,6 +79,7 @@ class Scheduler:
         self.waiting = waiting_queue(config.policy)
         self.step_events = StepEvents(is_recording=is_recording)
         self.kv_cache_manager = KVCacheManager(config, self.step_events)
+        self._log = DecisionLog(self.step_events, config.block_size)
         self.head_verdict: Verdict | None = None
         """Why the head of the waiting queue was not admitted in the last step; None where nobody waits."""
         self.has_failed = False
@@ -100,9 +94,7 @@ class Scheduler:
         assert request.request_id not in self.requests, f"{request.request_id} is already there"
         self.requests[request.request_id] = request
         request.max_total_tokens = min(request.max_total_tokens, self.config.max_model_len)
-        position = self.waiting.add(request)
-        if self.step_events.is_recording:
-            self.step_events.append(_arrived(request, position))
+        self._log.arrived(request, self.waiting.add(request))
 
     def abort(self, request_id: str, *, during_execution: bool = False) -> bool:
         """Takes a request out and frees its blocks, which stay hittable. False where there is no such request."""
@@ -115,11 +107,7 @@ class Scheduler:
         else:
             self.waiting.remove(request)
         request.status = RequestStatus.FINISHED_ABORTED
-        if self.step_events.is_recording:
-            event_status: Any = status.name
-            self.step_events.append(
-                ev.RequestAborted(request_id=request_id, status=event_status, during_execution=during_execution)
-            )
+        self._log.aborted(request, status, during_execution=during_execution)
         self._forget(request)
         return True
 
@@ -186,7 +174,7 @@ class Scheduler:
                 index += 1
                 continue
             while (shortage := self.kv_cache_manager.allocate_slots(request, num_new_tokens)) is not None:
-                self._log_failed_allocation(request, "running", shortage, num_new_tokens)
+                self._log.allocation_failed(request, "running", shortage, num_new_tokens)
                 victim = self._choose_victim()
                 if self.running.index(victim) < index:
                     index -= 1
@@ -209,9 +197,9 @@ class Scheduler:
         return verdict
 
     def _end_admission(self, plan: Plan, verdict: Verdict | None) -> None:
-        self.head_verdict = verdict if len(self.waiting) else None
-        if self.step_events.is_recording:
-            self._log_end_of_admission(plan, verdict)
+        head = self.waiting.head() if len(self.waiting) else None
+        self.head_verdict = verdict if head is not None else None
+        self._log.admission_ended(verdict, head, len(self.waiting), plan.token_budget)
 
     def _admit(self, plan: Plan, request: Request) -> Verdict | None:
         """Admits the head of the queue, or returns the test that it fails."""
@@ -222,7 +210,8 @@ class Scheduler:
             return verdict
         hit_block_ids = self.kv_cache_manager.get_computed_blocks(request)
         num_hit_tokens = len(hit_block_ids) * self.config.block_size
-        self._log_lookup(request, hit_block_ids)
+        pool = self.kv_cache_manager.pool
+        self._log.looked_up(request, hit_block_ids, pool.count_free(hit_block_ids))
         tokens = rules.admission_tokens(
             self.config,
             num_tokens=request.num_tokens,
@@ -234,23 +223,20 @@ class Scheduler:
         )
         if isinstance(tokens, Verdict):
             return tokens
-        num_own_hits = self._count_own_hits(request, hit_block_ids)
         shortage = self.kv_cache_manager.allocate_slots(
             request, tokens.num_new_tokens, hit_block_ids, is_admission=True, num_running=len(self.running)
         )
         if shortage is not None:
-            self._log_failed_allocation(request, "waiting", shortage, tokens.num_new_tokens)
+            self._log.allocation_failed(request, "waiting", shortage, tokens.num_new_tokens)
             return rules.blocked_by(shortage)
         self.running.append(self.waiting.pop_head())
-        was_preempted = request.status is RequestStatus.PREEMPTED
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = num_hit_tokens
         request.num_hit_tokens += num_hit_tokens
         plan.add(request, tokens.num_new_tokens)
         if tokens.num_placeholder_drafts:
             plan.drafts[request.request_id] = [PLACEHOLDER_DRAFT] * tokens.num_placeholder_drafts
-        if self.step_events.is_recording:
-            self._log_admission(request, tokens.num_new_tokens, hit_block_ids, num_own_hits, was_preempted)
+        self._log.admitted(request, tokens.num_new_tokens, hit_block_ids, pool.computed_by)
         return None
 
     def _choose_victim(self) -> Request:
@@ -272,21 +258,16 @@ class Scheduler:
         victim.num_preemptions += 1
         position = self.waiting.put_back(victim)
         plan.preempted.append(victim)
-        if self.step_events.is_recording:
-            num_freed_blocks = len(released.freed_to_head) + len(released.freed_to_tail)
-            self.step_events.append(
-                ev.RequestPreempted(
-                    request_id=victim.request_id,
-                    beneficiary_id=beneficiary.request_id,
-                    num_freed_blocks=num_freed_blocks,
-                    num_table_blocks=num_freed_blocks + len(released.still_held),
-                    num_lost_tokens=num_lost_tokens,
-                    num_returned_tokens=num_returned_tokens,
-                    queue_position=position,
-                )
-            )
-            self._log_unpublished(victim, unpublished, "preempted")
-            self.kv_cache_manager.log_release(victim, released)
+        self._log.preempted(
+            victim,
+            beneficiary,
+            released,
+            num_lost_tokens=num_lost_tokens,
+            num_returned_tokens=num_returned_tokens,
+            queue_position=position,
+        )
+        self._log.unpublished(victim, unpublished, "preempted")
+        self._log.released(victim, released)
 
     def _schedule_drafts(self, plan: Plan, request: Request, num_new_tokens: int) -> None:
         """Schedules as many drafts as the request's tokens reach to; the rest is dropped from the end."""
@@ -311,14 +292,7 @@ class Scheduler:
             preempted_request_ids=[request.request_id for request in plan.preempted],
         )
         self._finished_ids = []
-        if self.step_events.is_recording:
-            self.step_events.append(
-                ev.TokensScheduled(
-                    request_ids=tuple([request.request_id for request in output.requests]),
-                    num_tokens=tuple(output.num_scheduled_tokens),
-                    draft_token_ids={request_id: tuple(drafts) for request_id, drafts in plan.drafts.items()},
-                )
-            )
+        self._log.scheduled(output)
         return output
 
     # --- what the model made of it ------------------------------------------------------------------------------------
@@ -329,7 +303,7 @@ class Scheduler:
         Output of requests that ended during execution is ignored.
         """
         result = StepResult()
-        verified: list[ev.DraftsVerified] = []
+        verified: list[tuple[Request, int, list[int], list[int]]] = []
         for request, sampled in zip(output.requests, model_output.sampled_token_ids, strict=True):
             if not sampled or request.status is not RequestStatus.RUNNING:
                 continue
@@ -341,9 +315,12 @@ class Scheduler:
             if output.scheduled_spec_tokens:
                 drafts = output.scheduled_spec_tokens.get(request.request_id)
                 if drafts:
-                    self._verify_drafts(request, len(drafts), sampled, kept, verified)
-        if self.step_events.is_recording:
-            self._log_sampled(result, verified)
+                    # Rejected drafts are no longer computed; their blocks stay in the table.
+                    request.num_computed_tokens -= len(drafts) - (len(sampled) - 1)
+                    verified.append((request, len(drafts), sampled, kept))
+        self._log.sampled(result)
+        for verification in verified:
+            self._log.verified(*verification)
         if result.finished:
             for request in result.finished:
                 self._finish(request)
@@ -359,8 +336,7 @@ class Scheduler:
             new_drafts = [] if request.is_prefill_chunk else list(drafts)
             if new_drafts != request.spec_token_ids:
                 request.spec_token_ids = new_drafts
-                if self.step_events.is_recording:
-                    self.step_events.append(ev.DraftsProposed(request_id=request_id, draft_token_ids=tuple(new_drafts)))
+                self._log.proposed(request)
 
     def fail_step(self) -> None:
         """Leaves a stated condition after a step that raised: nothing is published that was not computed.
@@ -370,7 +346,7 @@ class Scheduler:
         """
         self.has_failed = True
         for request in self.kv_cache_manager.publishers():
-            self._log_unpublished(request, self.kv_cache_manager.unpublish(request), "step_failed")
+            self._log.unpublished(request, self.kv_cache_manager.unpublish(request), "step_failed")
 
     def take_events(self) -> list[ev.Event]:
         """Returns what happened since the last call, in order; to be called once a step, after its last update."""
@@ -388,136 +364,16 @@ class Scheduler:
                     return sampled[: index + 1]
         return sampled
 
-    def _verify_drafts(
-        self, request: Request, num_drafts: int, sampled: list[int], kept: list[int], verified: list[ev.DraftsVerified]
-    ) -> None:
-        """Takes rejected drafts back from the computed tokens; their blocks stay in the table."""
-        num_accepted = len(sampled) - 1
-        request.num_computed_tokens -= num_drafts - num_accepted
-        if self.step_events.is_recording:
-            verified.append(
-                ev.DraftsVerified(
-                    request_id=request.request_id,
-                    num_drafts=num_drafts,
-                    num_accepted=num_accepted,
-                    num_rolled_back=num_drafts - num_accepted,
-                    num_discarded=len(sampled) - len(kept),
-                    discarded_token_ids=tuple(sampled[len(kept) :]),
-                )
-            )
-
     def _finish(self, request: Request) -> None:
-        if self.step_events.is_recording:
-            self.step_events.append(
-                ev.RequestFinished(
-                    request_id=request.request_id,
-                    reason=_FINISH_REASONS[request.status],
-                    num_output_tokens=request.num_output_tokens,
-                    stop=request.stop_reason,
-                )
-            )
+        self._log.finished(request)
         self._forget(request)
 
     def _forget(self, request: Request) -> None:
         """Frees what an ended request held."""
         del self.requests[request.request_id]
         request.spec_token_ids = []
-        released = self.kv_cache_manager.free(request)
-        self.kv_cache_manager.log_release(request, released)
+        self._log.released(request, self.kv_cache_manager.free(request))
         self._finished_ids.append(request.request_id)
-
-    # --- events -------------------------------------------------------------------------------------------------------
-
-    def _log_failed_allocation(
-        self, request: Request, phase: Literal["running", "waiting"], shortage: Shortage, num_new_tokens: int
-    ) -> None:
-        if self.step_events.is_recording:
-            self.step_events.append(
-                ev.AllocationFailed(
-                    request_id=request.request_id,
-                    phase=phase,
-                    reason=shortage.reason,
-                    need_step=shortage.need_step,
-                    need_full=shortage.need_full,
-                    num_free_blocks=shortage.num_free_blocks,
-                    watermark_blocks=shortage.watermark_blocks,
-                    num_tokens=num_new_tokens,
-                )
-            )
-
-    def _log_lookup(self, request: Request, hit_block_ids: list[int]) -> None:
-        if self.step_events.is_recording:
-            self.step_events.append(
-                ev.PrefixLookedUp(
-                    request_id=request.request_id,
-                    num_hit_tokens=len(hit_block_ids) * self.config.block_size,
-                    block_ids=tuple(hit_block_ids),
-                    num_free_hit_blocks=self.kv_cache_manager.pool.count_free(hit_block_ids),
-                )
-            )
-
-    def _count_own_hits(self, request: Request, hit_block_ids: list[int]) -> int:
-        computed_by = self.kv_cache_manager.pool.computed_by
-        return sum(computed_by[block_id] == request.request_id for block_id in hit_block_ids)
-
-    def _log_admission(
-        self, request: Request, num_new_tokens: int, hit_block_ids: list[int], num_own_hits: int, was_preempted: bool
-    ) -> None:
-        block_size = self.config.block_size
-        if hit_block_ids:
-            self.step_events.append(
-                ev.PrefixCacheHit(
-                    request_id=request.request_id,
-                    num_hit_tokens=len(hit_block_ids) * block_size,
-                    num_own_hit_tokens=num_own_hits * block_size,
-                    block_ids=tuple(hit_block_ids),
-                )
-            )
-        self.step_events.append(
-            (ev.RequestResumed if was_preempted else ev.RequestAdmitted)(
-                request_id=request.request_id,
-                num_tokens=request.num_tokens,
-                num_hit_tokens=len(hit_block_ids) * block_size,
-                num_scheduled_tokens=num_new_tokens,
-            )
-        )
-
-    def _log_end_of_admission(self, plan: Plan, verdict: Verdict | None) -> None:
-        reason: ev.QueueTest = "empty"
-        if verdict is not None:
-            reason = verdict.reason
-            if len(self.waiting):
-                self.step_events.append(
-                    ev.RequestBlocked(
-                        request_id=self.waiting.head().request_id,
-                        reason=verdict.reason,
-                        need=verdict.need,
-                        have=verdict.have,
-                        watermark_blocks=verdict.watermark_blocks,
-                    )
-                )
-        self.step_events.append(
-            ev.AdmissionEnded(reason=reason, num_waiting=len(self.waiting), token_budget_left=plan.token_budget)
-        )
-
-    def _log_unpublished(
-        self, request: Request, block_ids: tuple[int, ...], reason: Literal["preempted", "step_failed"]
-    ) -> None:
-        if self.step_events.is_recording and block_ids:
-            self.step_events.append(ev.BlockUncached(request_id=request.request_id, block_ids=block_ids, reason=reason))
-
-    def _log_sampled(self, result: StepResult, verified: list[ev.DraftsVerified]) -> None:
-        if result.requests:
-            counts = [len(token_ids) for token_ids in result.new_token_ids]
-            self.step_events.append(
-                ev.TokensSampled(
-                    request_ids=tuple([request.request_id for request in result.requests]),
-                    token_ids=tuple(chain.from_iterable(result.new_token_ids)),
-                    num_tokens=None if counts.count(1) == len(counts) else tuple(counts),
-                )
-            )
-        for event in verified:
-            self.step_events.append(event)
 
 
 def _end_status(request: Request, token_id: int, max_model_len: int) -> RequestStatus | None:
@@ -532,27 +388,3 @@ def _end_status(request: Request, token_id: int, max_model_len: int) -> RequestS
     if request.num_tokens >= max_model_len or request.num_output_tokens >= sampling.max_tokens:
         return RequestStatus.FINISHED_LENGTH
     return None
-
-
-def _arrived(request: Request, position: int) -> ev.RequestArrived:
-    defaults = SamplingParams()
-    sampling = {
-        name.name: value
-        for name in dataclasses.fields(defaults)
-        if (value := getattr(request.sampling, name.name)) != getattr(defaults, name.name)
-    }
-    return ev.RequestArrived(
-        request_id=request.request_id,
-        prompt_token_ids=tuple(request.prompt_token_ids),
-        max_tokens=request.sampling.max_tokens,
-        arrival_time=request.arrival_time,
-        queue_position=position,
-        priority=request.priority,
-        cache_salt=request.cache_salt,
-        prompt=request.prompt,
-        sampling=sampling,
-        stop_token_ids=request.sampling.stop_token_ids,
-        arrival_ns=request.arrival_ns,
-        template_ns=request.template_ns,
-        tokenize_ns=request.tokenize_ns,
-    )
