@@ -41,7 +41,10 @@ def runs_text(name_a: str, name_b: str, found: Divergence) -> list[str]:
         *wrapped(f"A {visible(name_a)}", first="", rest="  "),
         *wrapped(f"B {visible(name_b)}", first="", rest="  "),
     ]
-    settings = ", ".join(f"{name} {ours} → {theirs}" for name, (ours, theirs) in found.settings.items())
+    settings = ", ".join(
+        f"{visible(name)} {visible(str(ours))} → {visible(str(theirs))}"
+        for name, (ours, theirs) in found.settings.items()
+    )
     lines += wrapped(f"Settings: {settings or 'the same'}.")
     matched = found.matched
     lines += wrapped(f"Requests are matched by {matched.by}.")

@@ -172,7 +172,8 @@ def _histogram_lines(found: RunStatistics, name: str, unit: Unit) -> list[str]:
     rows = []
     for bar in bars:
         cells = round(bar.num_values / most * _BAR_CELLS) or (1 if bar.num_values else 0)
-        rows.append((f"{duration(bar.low, unit)} – {duration(bar.high, unit)}", number(bar.num_values), "█" * cells))
+        low, high = duration(bar.low, unit), duration(bar.high, unit)
+        rows.append((low if low == high else f"{low} – {high}", number(bar.num_values), "█" * cells))
     left, middle = max(len(row[0]) for row in rows), max(len(row[1]) for row in rows)
     head = f"  {_LATENCIES[name]}, {'ms' if unit == 'ns' else 'steps'}"
     return ["", head, *(f"  {label:>{left}}  {count:>{middle}}  {bar}".rstrip() for label, count, bar in rows)]

@@ -122,12 +122,27 @@ def _notes_text(found: WhatIf) -> list[str]:
     for name, stuck, notes in (("base", found.base_stuck, found.base_notes), ("changed", found.stuck, found.notes)):
         for note in notes_of(stuck, notes):
             lines += wrapped(f"{name}: {note}", first="! ", rest="  ")
-    if found.num_refused_in_recording:
-        lines += wrapped(
-            f"{found.num_refused_in_recording} requests that the recorded engine refused are not part of the workload.",
-            first="! ",
-        )
+    for note in _setting_notes(found):
+        lines += wrapped(note, first="! ")
     return ["", *lines] if lines else []
+
+
+def _setting_notes(found: WhatIf) -> list[str]:
+    """Returns what a reader must know of the comparison as a whole."""
+    notes = []
+    if found.num_refused_in_recording:
+        notes.append(
+            f"{found.num_refused_in_recording} requests that the recorded engine refused are not part of the workload."
+        )
+    config = found.comparison.base.config
+    if "block_size" in found.settings and "num_gpu_blocks" not in found.settings and config is not None:
+        old, new = found.settings["block_size"]
+        num_blocks = config.num_gpu_blocks - 1
+        notes.append(
+            f"The pool keeps its {num_blocks} blocks and holds {num_blocks * new:,} tokens instead of "
+            f"{num_blocks * old:,}; add --set num_gpu_blocks={num_blocks * old // new + 1} to keep its size."
+        )
+    return notes
 
 
 def notes_of(stuck: Stuck | None, notes: RunNotes) -> Iterator[str]:
@@ -178,6 +193,7 @@ def as_json(found: WhatIf, reproduction: Reproduction) -> dict[str, Any]:
         "notes": {
             "base": list(notes_of(found.base_stuck, found.base_notes)),
             "changed": list(notes_of(found.stuck, found.notes)),
+            "both": _setting_notes(found),
             "num_refused_in_recording": found.num_refused_in_recording,
         },
     }

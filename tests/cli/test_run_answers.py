@@ -87,6 +87,16 @@ def test_whatif_says_what_a_setting_changes(kvscope: CommandLine) -> None:
     ]
 
 
+def test_whatif_says_that_other_blocks_make_another_pool(kvscope: CommandLine) -> None:
+    record_case("c09_preempt_cycle", "c09.db")
+    text = kvscope("whatif", "c09.db", "--set", "block_size=8").out
+    assert (
+        "! The pool keeps its 41 blocks and holds 328 tokens instead of 164; add --set\n"
+        "  num_gpu_blocks=21 to keep its size.\n"
+    ) in text
+    assert "! The pool" not in kvscope("whatif", "c09.db", "--set", "block_size=8", "--set", "num_gpu_blocks=21").out
+
+
 def test_whatif_writes_the_changed_run_as_a_recording_that_diff_compares(kvscope: CommandLine) -> None:
     record_case("c09_preempt_cycle", "c09.db")
     record_case("c09_preempt_cycle", "real.db", watermark=0.1)
