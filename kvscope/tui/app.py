@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.filter import NoColor
 from textual.screen import Screen
 
 from kvscope.analysis.spans import Sentence
@@ -73,6 +74,8 @@ class KvscopeApp(App[None]):
         for known in THEMES.values():
             self.register_theme(known)
         self.theme = THEMES[theme].name
+        if self.no_color:  # Textual would show greys, which are colours too
+            self._filters[:] = [NoColor()]
         self.is_ascii = is_ascii
         self.owns_engine = owns_engine
         glyphs = ASCII if is_ascii else NO_COLOR if self.no_color else UNICODE

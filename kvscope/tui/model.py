@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvscope.analysis.history import turns
+from kvscope import events as ev
+from kvscope.analysis.history import request_history, turns
 from kvscope.control import EngineControl, EngineStatus
 from kvscope.errors import KvscopeError
-from kvscope.events import EngineConfigured, RequestPreempted
 from kvscope.replay.timeline import Moment, StepSummary, Timeline
 from kvscope.tui.view.glyphs import UNICODE, Glyphs
 from kvscope.tui.view.life import Deed, ScheduledIndex, by_column, deeds_of, sampled_deeds
@@ -69,7 +69,7 @@ class ScreenModel:
         return None if self.control is None else self.control.status
 
     @property
-    def config(self) -> EngineConfigured | None:
+    def config(self) -> ev.EngineConfigured | None:
         if self.moment is not None and self.moment.state.config is not None:
             return self.moment.state.config
         return None if self.timeline is None else self.timeline.config
@@ -192,7 +192,7 @@ class ScreenModel:
     def _first_choice(moment: Moment) -> str | None:
         """The victim of the step, else the head of the queue, else the newest runner, else the last one that ended."""
         for event in moment.events:
-            if isinstance(event, RequestPreempted):
+            if isinstance(event, ev.RequestPreempted):
                 return event.request_id
         state = moment.state
         if state.waiting:
@@ -252,6 +252,28 @@ class ScreenModel:
             return sampled_deeds(found, first_step, last_step, steps_per_column)
         deeds = deeds_of(found, self.scheduled, self.selected_id, first_step, last_step)
         return by_column(deeds, steps_per_column)
+
+    def held_blocks(self, first_step: int, last_step: int, steps_per_column: int) -> list[int]:
+        """Returns the most blocks that the selected request held in each column of the range."""
+        if self.timeline is None or self.selected_id is None or last_step < first_step:
+            return []
+        history = request_history(self.timeline, self.selected_id, last_step)
+        columns = [0] * ((last_step - first_step) // steps_per_column + 1)
+        held, at = 0, first_step
+        for step, event in [] if history is None else history.until(last_step):
+            for column in range((at - first_step) // steps_per_column, (step - 1 - first_step) // steps_per_column + 1):
+                columns[column] = max(columns[column], held)
+            at = max(step, first_step)
+            match event:
+                case ev.BlockTouched() | ev.BlockAllocated():
+                    held += len(event.block_ids)
+                case ev.BlockReleased():
+                    held = 0
+                case _:
+                    pass
+        for column in range((at - first_step) // steps_per_column, len(columns)):
+            columns[column] = max(columns[column], held)
+        return columns
 
     def read_ahead(self, max_steps: int) -> bool:
         """Reads who was scheduled in some more steps of the page, for the life line; False where none lacks."""

@@ -40,6 +40,8 @@ def stacked_rows(
     cursor_column: int | None = None,
 ) -> list[Line]:
     """Paints bars from `stack_heights` of each column (None is no column), the top row first."""
+    if not glyphs.has_layers:
+        columns = [ends and (0,) * (len(ends) - 1) + ends[-1:] for ends in columns]
     rows: list[Line] = []
     for row in range(num_rows - 1, -1, -1):
         cells = [

@@ -45,6 +45,8 @@ class Glyphs:
     bar_draft: str = "█"
     bar_live: str = "█"
     bar_cached: str = "░"
+    has_layers: bool = True
+    """The parts of a bar have colours or fills of their own."""
 
     @property
     def has_eighths(self) -> bool:
@@ -57,8 +59,8 @@ class Glyphs:
 
 UNICODE = Glyphs()
 
-NO_COLOR = Glyphs(eighths=" ", bar_prefill="▓", bar_decode="█", bar_draft="▒", bar_live="█", bar_cached="░")
-"""Without colours the layers of a bar differ by their fill."""
+NO_COLOR = Glyphs(has_layers=False)
+"""Without colours the layers of a bar cannot be told apart: it shows their sum, the gutter has the figures."""
 
 ASCII = Glyphs(
     live="#",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from kvscope.analysis.happenings import Happening
 from kvscope.analysis.request_view import RequestFacts, Sharer, TimeShare
-from kvscope.analysis.spans import wrap
+from kvscope.analysis.spans import count, wrap
 from kvscope.analysis.text import visible
+from kvscope.replay.timeline import StepSummary
+from kvscope.tui.view.charts import Layer, stack_heights, stacked_rows
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.life import Deed, life_glyphs
 from kvscope.tui.view.lines import Line, Span, cut_line, fit, merge, request_target, sentence_line, step_target
@@ -55,7 +58,7 @@ def time_lines(shares: Sequence[TimeShare], width: int, title: Title, glyphs: Gl
     durations = [share.duration_ns for share in shares]
     has_clock = bool(shares) and None not in durations and sum(value or 0 for value in durations) > 0
     total_ms = sum(value or 0 for value in durations) / 1e6
-    right = f"{num_steps} steps, {total_ms:.0f} ms" if has_clock else f"{num_steps} steps"
+    right = f"{count(num_steps, 'step')}, {total_ms:.0f} ms" if has_clock else count(num_steps, "step")
     sizes = [(share.duration_ns or 0) if has_clock else share.num_steps for share in shares]
     room = max(width - 4, 1)
     bar: list[Span] = [Span(" ")]
@@ -70,7 +73,7 @@ def time_lines(shares: Sequence[TimeShare], width: int, title: Title, glyphs: Gl
             Span(fill, role),
             Span(f" {share.state} ", "dim"),
             Span(figure, "bold"),
-            Span(f"{share.num_steps} steps{tokens}     ", "dim"),
+            Span(f"{count(share.num_steps, 'step')}{tokens}     ", "dim"),
         ]
     return [title("WHERE ITS TIME WENT", (), width, (Span(right, "dim"),)), merge(bar), cut_line(merge(legend), width)]
 
@@ -85,24 +88,48 @@ def _cells(sizes: Sequence[int], room: int) -> list[int]:
     return cells
 
 
-def life_lines(
-    facts: RequestFacts,
-    deeds: Sequence[Deed],
-    steps_per_cell: int,
-    last_step: int,
-    width: int,
-    title: Title,
-    glyphs: Glyphs,
-) -> list[Line]:
-    """Returns a title, the line of its states, and their axis."""
-    cell = "1 step a cell" if steps_per_cell == 1 else f"{steps_per_cell} steps a cell"
-    right = (Span(f"steps {facts.arrival_step} → {last_step}, {cell}", "dim"),)
-    chars, roles = life_glyphs(deeds, glyphs)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeFacts:
+    """A request's life in cells of `steps_per_cell` steps, from `first_step` on."""
+
+    first_step: int
+    last_step: int
+    steps_per_cell: int
+    deeds: Sequence[Deed]
+    num_blocks: Sequence[int]
+    """Blocks that it held, the most in each cell."""
+    loads: Sequence[StepSummary]
+    """What the steps computed, its own share and the others'."""
+
+
+def life_lines(facts: LifeFacts, width: int, title: Title, glyphs: Glyphs) -> list[Line]:
+    """Returns a title, the lines of its states, its blocks and the steps' load, and their axis."""
+    size = facts.steps_per_cell
+    cell = "1 step a cell" if size == 1 else f"{size} steps a cell"
+    right = (Span(f"steps {facts.first_step} → {facts.last_step}, {cell}", "dim"),)
+    chars, roles = life_glyphs(facts.deeds, glyphs)
     state = merge(Span(char, role) for char, role in zip(chars, roles, strict=True))
+    most = max(facts.num_blocks, default=0)
+    blocks = stacked_rows(
+        [stack_heights((number,), most, 1) for number in facts.num_blocks], (Layer("live", glyphs.bar_live),), 1, glyphs
+    )
+    loads = stacked_rows(
+        [
+            stack_heights(
+                (load.num_decode_tokens + load.num_draft_tokens, load.num_prefill_tokens), load.token_budget, 1
+            )
+            for load in facts.loads
+        ],
+        (Layer("decode", glyphs.bar_decode), Layer("prefill", glyphs.bar_prefill)),
+        1,
+        glyphs,
+    )
     return [
         title("LIFE", (), width, right),
         (Span("state".ljust(LABEL_COLUMNS), "dim"), *state),
-        (Span(" " * LABEL_COLUMNS), *_life_axis(facts.arrival_step, last_step, steps_per_cell, len(deeds))),
+        (Span("blocks ", "dim"), Span(f"{most:<{LABEL_COLUMNS - 7}}"), *blocks[0]),
+        (Span("step load".ljust(LABEL_COLUMNS), "dim"), *loads[0]),
+        (Span(" " * LABEL_COLUMNS), *_life_axis(facts.first_step, facts.last_step, size, len(facts.deeds))),
     ]
 
 

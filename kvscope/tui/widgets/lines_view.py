@@ -117,8 +117,10 @@ class LinesView(Widget):
                 style += self.get_component_rich_style(f"kv--{name}", partial=True)
             if on:
                 style += self.get_component_rich_style(f"kv-on--{on}", partial=True)
-                if self.app.no_color and on in REVERSED_WITHOUT_COLOR:
+                if self.app.no_color and (on in REVERSED_WITHOUT_COLOR or on.startswith("chip-")):
                     style += REVERSE
+            if self.app.no_color and "reversed" in role:
+                style += REVERSE
             self._palette[(role, on)] = style
         return style
 

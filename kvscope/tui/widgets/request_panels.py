@@ -7,16 +7,21 @@ from collections.abc import Sequence
 from kvscope.analysis.happenings import Happening, happenings
 from kvscope.analysis.life import time_shares
 from kvscope.analysis.request_view import RequestFacts, block_table, request_facts, sharers
+from kvscope.analysis.token_view import request_text
+from kvscope.replay.timeline import Timeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.lines import Line, Span, fit, put_behind, rule
-from kvscope.tui.view.request import absent_lines, table_columns, table_lines, table_slots, table_title
+from kvscope.tui.view.request import absent_lines, table_columns, table_lines, table_slots, table_title, text_lines
 from kvscope.tui.view.request_place import (
+    LABEL_COLUMNS,
+    LifeFacts,
     fact_lines,
     happening_rows,
     life_lines,
     sharer_lines,
     time_lines,
 )
+from kvscope.tui.view.timeline import next_zoom
 from kvscope.tui.widgets.panel import Panel
 
 
@@ -38,7 +43,7 @@ class OverviewPanel(Panel):
     @staticmethod
     def num_rows(columns: int, rows: int) -> int:
         """Returns the panel's height in a terminal: low ones do without the blank lines and the time."""
-        return 13 if rows >= 32 else 7
+        return 13 if rows >= 32 else 8
 
     def build(self, width: int, height: int) -> Sequence[Line]:
         model = self.model
@@ -54,12 +59,26 @@ class OverviewPanel(Panel):
             lines.append(())
         if model.step < facts.arrival_step:
             return [*lines, *absent_lines(facts, model.step)]
-        end = model.step if facts.finished_step is None else min(model.step, facts.finished_step)
-        room = width - 12
-        per_cell = max(-(-(end - facts.arrival_step + 1) // max(room, 1)), 1)
-        deeds = model.life_deeds(facts.arrival_step, end, per_cell)
-        lines += life_lines(facts, deeds, per_cell, end, width, self.title, model.glyphs)
+        lines += life_lines(self._life(facts, model.timeline, width), width, self.title, model.glyphs)
         return lines[:height]
+
+    def _life(self, facts: RequestFacts, timeline: Timeline, width: int) -> LifeFacts:
+        """Its life from arrival to the step (or its end), in as many steps a cell as are needed."""
+        model = self.model
+        end = model.step if facts.finished_step is None else min(model.step, facts.finished_step)
+        per_cell = 1
+        while (end - facts.arrival_step) // per_cell + 2 > width - LABEL_COLUMNS:
+            per_cell = next_zoom(per_cell, is_finer=False)
+        start = facts.arrival_step - facts.arrival_step % per_cell
+        deeds = model.life_deeds(start, end, per_cell)
+        return LifeFacts(
+            first_step=start,
+            last_step=end,
+            steps_per_cell=per_cell,
+            deeds=deeds,
+            num_blocks=model.held_blocks(start, end, per_cell),
+            loads=timeline.summaries(start, len(deeds), per_cell),
+        )
 
 
 class TablePanel(Panel):
@@ -77,7 +96,7 @@ class TablePanel(Panel):
         right = (Span(f"{facts.num_blocks} blocks of {size} tokens", "dim"),)
         title = self.title("BLOCK TABLE", (), width, right)
         if not facts.num_blocks:
-            return [title, (Span(" no blocks at this step", "dim"),)]
+            return [title, (Span(" no blocks at this step", "dim"),), (), *self._text(facts, width - 2, height - 3)]
         blocks = model.selected_blocks
         chosen = model.block_id
         place = blocks.index(chosen) if chosen in blocks else None
@@ -89,6 +108,16 @@ class TablePanel(Panel):
             slots, rows, columns, facts.num_hit_blocks, size, width - 1, chosen_block=chosen, glyphs=model.glyphs
         )
         return [title, table_title(columns), *table]
+
+    def _text(self, facts: RequestFacts, width: int, height: int) -> list[Line]:
+        """What it has generated, where it has no blocks to show it in."""
+        timeline = self.model.timeline
+        if timeline is None or not facts.num_output_tokens:
+            return []
+        start = facts.num_prompt_tokens
+        stop = start + min(facts.num_output_tokens, height * width)
+        text = request_text(timeline, facts.request_id, self.model.step, start, stop)
+        return [(Span(" output", "dim"),), *text_lines(text, width, height - 1, is_end_shown=False)]
 
 
 class HappeningsPanel(Panel):
