@@ -7,25 +7,15 @@ here guesses: each finding names the steps and figures that it follows from. Thr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
 
+from kvscope.analysis.finding import Finding, finding
+from kvscope.analysis.pool_findings import lost_hit_findings, unbalanced_books
 from kvscope.analysis.spans import Sentence, count, dim, figure, listed, request, say, strong
-from kvscope.analysis.stack_distance import LostHits, lost_hits
+from kvscope.analysis.stack_distance import lost_hits
 from kvscope.analysis.step_runs import StepRuns, step_runs
 from kvscope.replay.timeline import Timeline
 
-FindingKind = Literal[
-    "books_do_not_balance",
-    "never_fits",
-    "preemption_cycle",
-    "priority_inversion",
-    "head_of_line_blocking",
-    "starvation",
-    "empty_steps_while_waiting",
-    "long_prefill_among_decoders",
-    "hits_lost_to_eviction",
-]
+__all__ = ["Finding", "find_all"]
 
 MIN_CYCLES = 1
 """Resumptions that ended in another preemption."""
@@ -33,25 +23,9 @@ MIN_OVERTAKEN = 2
 """Requests that arrived later and were admitted first, to speak of starvation in the queue."""
 MIN_SKIPPED_STEPS = 3
 """Steps on end without a token, to speak of starvation of a running request."""
-MIN_PREFILL_SHARE = 0.5
-"""Share of a step's tokens that one prompt takes from decoders beside it."""
 MIN_PREFILL_STEPS = 2
+"""Steps in which one prompt took most of the tokens while others decoded."""
 _MAX_NAMES = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One pattern, in one stretch of steps."""
-
-    kind: FindingKind
-    first_step: int
-    last_step: int
-    num_steps: int
-    """Steps in which it holds; between the first and the last there may be others."""
-    request_ids: tuple[str, ...]
-    """Whom it is about, then whom it hurts."""
-    figures: dict[str, Any]
-    sentence: Sentence
 
 
 def find_all(timeline: Timeline) -> list[Finding]:
@@ -59,7 +33,7 @@ def find_all(timeline: Timeline) -> list[Finding]:
     runs = step_runs(timeline)
     lost = lost_hits(timeline)
     return [
-        *_books(timeline, runs),
+        *unbalanced_books(runs),
         *_never_fits(runs),
         *_cycles(runs),
         *_inversions(runs),
@@ -67,80 +41,8 @@ def find_all(timeline: Timeline) -> list[Finding]:
         *_starvation(runs),
         *_empty_steps(runs),
         *_long_prefills(runs),
-        *_lost_hits(lost),
+        *lost_hit_findings(lost),
     ]
-
-
-def _books(timeline: Timeline, runs: StepRuns) -> Iterator[Finding]:
-    """The first step after which free blocks and held blocks are not the pool, or an ended request still holds some."""
-    for double in runs.double_frees:
-        first, second = double.first, double.second
-        yield _finding(
-            "books_do_not_balance",
-            [first.step, second.step],
-            (first.request_id, second.request_id),
-            {
-                "block_id": double.block_id,
-                "first_free": {"step": first.step, "request_id": first.request_id},
-                "second_free": {"step": second.step, "request_id": second.request_id},
-            },
-            Sentence(
-                "✖",
-                "failed",
-                say(
-                    strong(f"Block {double.block_id} was given back twice"),
-                    f": at step {first.step} by ",
-                    request(first.request_id),
-                    f" and at step {second.step} by ",
-                    request(second.request_id),
-                    ", with nobody holding it in between",
-                ),
-            ),
-        )
-    if runs.contradiction is not None:
-        step, error = runs.contradiction
-        yield _finding(
-            "books_do_not_balance",
-            [step],
-            (),
-            {"contradiction": error.message},
-            Sentence("✖", "failed", say(strong("The books do not balance"), f": {error.message}")),
-        )
-    if runs.first_leak is None:
-        return
-    leak = runs.first_leak
-    owners = [request(request_id) for request_id in leak.owner_ids]
-    who = ["; last owned by ", *listed(owners, _MAX_NAMES)] if owners else []
-    yield _finding(
-        "books_do_not_balance",
-        [leak.step],
-        leak.owner_ids,
-        {
-            "num_unaccounted_blocks": len(leak.block_ids),
-            "ended_steps": leak.ended_steps,
-            "missing_event": "BlockReleased" if leak.ended_steps else None,
-            "block_ids": list(leak.block_ids),
-            "num_unaccounted_tokens": len(leak.block_ids) * leak.block_size,
-            "num_free_blocks": leak.num_free_blocks,
-            "num_held_blocks": leak.num_held_blocks,
-            "pool": leak.pool,
-        },
-        Sentence(
-            "✖",
-            "failed",
-            say(
-                strong("The books do not balance"),
-                f" from step {leak.step} on: {leak.num_free_blocks} free and {leak.num_held_blocks} held blocks "
-                f"are not the pool of {leak.pool}; ",
-                figure(count(len(leak.block_ids), "block")),
-                " unaccounted for",
-                *who,
-                f", which ended at step {min(leak.ended_steps.values())} and gave nothing back"
-                if leak.ended_steps
-                else "",
-            ),
-        ),
-    )
 
 
 def _never_fits(runs: StepRuns) -> Iterator[Finding]:
@@ -148,7 +50,7 @@ def _never_fits(runs: StepRuns) -> Iterator[Finding]:
         need, pool = waits.need, waits.have
         unit = "blocks" if waits.unit == "blocks" else "tokens"
         limit = f"the pool has {pool}" if unit == "blocks" else f"a step takes {pool} and prompts may not be cut"
-        yield _finding(
+        yield finding(
             "never_fits",
             waits.steps,
             (request_id, *waits.behind),
@@ -171,7 +73,7 @@ def _cycles(runs: StepRuns) -> Iterator[Finding]:
     for row in runs.overview.requests:
         if row.resume_preempt_cycles < MIN_CYCLES:
             continue
-        yield _finding(
+        yield finding(
             "preemption_cycle",
             list(row.preemptions),
             (row.request_id,),
@@ -198,7 +100,7 @@ def _cycles(runs: StepRuns) -> Iterator[Finding]:
 def _inversions(runs: StepRuns) -> Iterator[Finding]:
     for request_id, inversion in runs.inversions.items():
         lower = tuple(inversion.request_ids)
-        yield _finding(
+        yield finding(
             "priority_inversion",
             inversion.steps,
             (request_id, *lower),
@@ -221,7 +123,7 @@ def _inversions(runs: StepRuns) -> Iterator[Finding]:
 
 def _head_of_line(runs: StepRuns) -> Iterator[Finding]:
     for head_id, blocking in runs.head_of_line.items():
-        yield _finding(
+        yield finding(
             "head_of_line_blocking",
             blocking.steps,
             (head_id, *blocking.fitted),
@@ -251,7 +153,7 @@ def _starvation(runs: StepRuns) -> Iterator[Finding]:
     for request_id, starved in runs.overtaken.items():
         if len(starved.by) < MIN_OVERTAKEN:
             continue
-        yield _finding(
+        yield finding(
             "starvation",
             starved.steps,
             (request_id, *starved.by),
@@ -272,7 +174,7 @@ def _starvation(runs: StepRuns) -> Iterator[Finding]:
     for request_id, steps in runs.skipped:
         if len(steps) < MIN_SKIPPED_STEPS:
             continue
-        yield _finding(
+        yield finding(
             "starvation",
             steps,
             (request_id,),
@@ -293,7 +195,7 @@ def _starvation(runs: StepRuns) -> Iterator[Finding]:
 
 def _empty_steps(runs: StepRuns) -> Iterator[Finding]:
     for empty in runs.empty:
-        yield _finding(
+        yield finding(
             "empty_steps_while_waiting",
             empty.steps,
             (empty.head_id,),
@@ -318,7 +220,7 @@ def _long_prefills(runs: StepRuns) -> Iterator[Finding]:
         if len(prefill.steps) < MIN_PREFILL_STEPS:
             continue
         low, high = round(100 * min(prefill.shares)), round(100 * max(prefill.shares))
-        yield _finding(
+        yield finding(
             "long_prefill_among_decoders",
             prefill.steps,
             (request_id, *prefill.decoders),
@@ -342,51 +244,3 @@ def _long_prefills(runs: StepRuns) -> Iterator[Finding]:
                 ),
             ),
         )
-
-
-def _lost_hits(lost: LostHits) -> Iterator[Finding]:
-    if not lost.misses:
-        return
-    steps = sorted({miss.step for miss in lost.misses})
-    owners = tuple(dict.fromkeys(miss.request_id for miss in lost.misses))
-    yield _finding(
-        "hits_lost_to_eviction",
-        steps,
-        owners,
-        {
-            "lost_tokens": lost.num_lost_tokens,
-            "hit_tokens": lost.num_hit_tokens,
-            "queried_tokens": lost.num_queried_tokens,
-            "hit_rate_pct": lost.hit_rate_pct,
-            "hit_rate_without_eviction_pct": lost.possible_hit_rate_pct,
-            "more_blocks_to_keep_all": lost.more_blocks_for(1.0),
-            "more_blocks_to_keep_half": lost.more_blocks_for(0.5),
-            "kept_tokens_by_more_blocks": [list(row) for row in lost.curve()],
-        },
-        Sentence(
-            "◆",
-            "evicted",
-            say(
-                figure(count(lost.num_lost_tokens, "hit token")),
-                strong(" lost to eviction"),
-                f" (hit rate {lost.hit_rate_pct:g} %, {lost.possible_hit_rate_pct:g} % with nothing evicted); about ",
-                figure(count(lost.more_blocks_for(1.0), "more block")),
-                f" would have kept all, {lost.more_blocks_for(0.5)} half of them",
-                dim(" (by stack distance)"),
-            ),
-        ),
-    )
-
-
-def _finding(
-    kind: FindingKind, steps: list[int], request_ids: tuple[str, ...], figures: dict[str, Any], sentence: Sentence
-) -> Finding:
-    return Finding(
-        kind=kind,
-        first_step=steps[0],
-        last_step=steps[-1],
-        num_steps=len(steps),
-        request_ids=request_ids,
-        figures=figures,
-        sentence=sentence,
-    )

@@ -21,6 +21,7 @@ from kvscope.replay.timeline import Moment, Timeline
 from kvscope.state import EngineState, RequestState, StateError
 
 _LONG_PREFILL_SHARE = 0.5
+"""Share of a step's tokens that one prompt takes from decoders beside it."""
 _MAX_BEHIND = 16
 """How many requests behind a refused head are judged: enough to show that it holds somebody up."""
 

@@ -45,10 +45,11 @@ def test_every_answer_fits_80_columns(name: str, recordings: dict[str, Path]) ->
 
 def test_the_text_of_a_heavy_head(recordings: dict[str, Path]) -> None:
     lines = _run(recordings["c17_heavy_head"], "heavy", "--step", 5).splitlines()
-    assert lines[:12] == [
+    assert lines[:13] == [
         "· heavy: 70 prompt tokens, 4 of at most 4 sampled; arrived at step 2; ended at",
         "  step 20 (length)",
-        "· At step 5 it waits; the step has 3 of 64",
+        "· At step 5 it waits; the step computes 3 of 64 tokens",
+        "✗ Not admitted: it needed 18 blocks for all its tokens, 8 were free",
         "",
         "THE ADMISSION TESTS AT STEP 5, IN THE ORDER IN WHICH THEY RUN",
         "     test                     need  have  setting",

@@ -12,10 +12,13 @@ from kvscope.analysis.memory import remembered
 from kvscope.analysis.text import visible
 from kvscope.analysis.why.instant import WaitingInstant, waiting_instant
 from kvscope.analysis.why.journal import Queues, StepNote, walk
-from kvscope.analysis.why.missed import MissedAnswer, missed_answer
+from kvscope.analysis.why.missed import missed_answer
+from kvscope.analysis.why.missed_records import MissedAnswer
 from kvscope.analysis.why.preempted import PreemptedAnswer, PreemptionCollector, Rival
-from kvscope.analysis.why.slow import SlowAnswer, slow_answer
-from kvscope.analysis.why.waiting import Wait, WaitCollector
+from kvscope.analysis.why.slow import slow_answer
+from kvscope.analysis.why.slow_records import SlowAnswer
+from kvscope.analysis.why.wait_records import Wait
+from kvscope.analysis.why.waiting import WaitCollector
 from kvscope.errors import UsageError
 from kvscope.replay.timeline import Moment, RequestRow, Timeline
 
@@ -60,6 +63,10 @@ class StepAnswer:
     sampled_tokens: int
     token_budget: int
     step_total_tokens: int
+    others_prefill_tokens: dict[str, int]
+    """Prompt tokens of others in the step, where it was scheduled."""
+    tokens_of_others: dict[str, int]
+    """Where it ran and got nothing: who got the step's tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +216,10 @@ class _Life:
             sampled_tokens=note.num_sampled,
             token_budget=note.token_budget,
             step_total_tokens=note.num_scheduled_tokens,
+            others_prefill_tokens={key: n for key, n in note.prefill_tokens.items() if key != self._request_id}
+            if note.share is not None
+            else {},
+            tokens_of_others=self._shares_of.get(step, {}),
         )
 
     def _summary(self, row: RequestRow, waits: Sequence[Wait], preempted: PreemptedAnswer) -> RequestSummary:

@@ -7,139 +7,25 @@ the cache held at that moment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from kvscope import events as ev
 from kvscope.analysis.token_view import request_text, request_token_ids
 from kvscope.analysis.why.lookups import CacheHistory, Publication, Relative, follow_lookups
+from kvscope.analysis.why.missed_records import (
+    Admission,
+    Difference,
+    Duplicate,
+    Lost,
+    Match,
+    MissedAnswer,
+    MissReason,
+)
 from kvscope.engine.scheduling import rules
 from kvscope.replay.timeline import Timeline
-
-MissReason = Literal[
-    "caching_off",
-    "nothing_shared",
-    "shorter_than_a_block",
-    "all_shared_hit",
-    "rest_shorter_than_a_block",
-    "last_token_must_be_computed",
-    "other_salt",
-    "evicted",
-    "taken_back",
-    "not_computed_yet",
-    "never_computed",
-]
-"""Why the hit is not longer:
-
-- nothing_shared: no request before it, with its salt, begins as it does;
-- shorter_than_a_block: what it shares does not fill one block;
-- all_shared_hit: all that it shares was hit, and it fills whole blocks;
-- rest_shorter_than_a_block: all whole blocks of what it shares were hit; the text differs inside the next one;
-- last_token_must_be_computed: one token is always computed, so a last block that is full is computed anew;
-- other_salt: the next block is cached, but for requests with another cache salt;
-- evicted, taken_back: the next block had been cached and was lost;
-- not_computed_yet: another request with the same text is still computing it;
-- never_computed: another request had the same text, but ended before this block was full of computed tokens.
-"""
 
 MAX_MATCHES = 16
 _TOKENS_BEFORE, _TOKENS_AFTER = 3, 6
 """Tokens of text shown around a first difference."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """Another request that begins with the same tokens."""
-
-    request_id: str
-    shared_tokens: int
-    same_salt: bool
-    cache_salt: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """The first token that differs from the best match."""
-
-    other_id: str
-    token_position: int
-    block_index: int
-    position_in_block: int
-    token_id: int | None
-    """None where the request has no more tokens."""
-    other_token_id: int | None
-    """None where the other one had no more tokens."""
-    text: str
-    """The request's tokens from a few before the difference on."""
-    other_text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
-    """The block at which the chain broke off: it had been cached."""
-
-    block_index: int
-    block_id: int
-    computed_by: str
-    published_step: int
-    lost_step: int
-    lost_for: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
-    """One admission, or for a request that never was admitted its last lookup."""
-
-    step: int
-    kind: Literal["new", "resumed", "refused"]
-    num_tokens: int
-    hit_tokens: int
-    hit_blocks: tuple[int, ...]
-    publishers: tuple[str, ...]
-    """For each hit block the request that had computed it."""
-    own_hit_tokens: int
-    """In blocks that the request itself had computed, before it was preempted."""
-    others_hit_tokens: int
-    cap: int
-    """The most tokens that can be hit: whole blocks that leave a token to compute."""
-    shared_tokens: int
-    """With the best match of the same salt; its own tokens from before a preemption are not counted."""
-    best_match: str | None
-    matches: tuple[Match, ...]
-    """The longest first, of equals the earliest."""
-    reason: MissReason
-    chain_leaves_at_block: int | None
-    """Index of the first block that was not hit; None where no more could be."""
-    difference: Difference | None
-    lost: Lost | None
-    other_salt_id: str | None
-    """With `other_salt`: whose cached block it would have hit."""
-    other_salt: str | None
-    """That one's salt."""
-    hit_zero_and_correct: bool
-    """Nothing was hit, and nothing could be: no block of it had ever been there for it to hit."""
-    hits_hold_its_tokens: bool
-    """The hit blocks were computed from exactly its tokens, under its salt."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Duplicate:
-    """A block that the request published though another block already had its content."""
-
-    step: int
-    block_index: int
-    block_id: int
-    duplicate_of: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissedAnswer:
-    """The prefix cache's part in a request's life."""
-
-    admissions: tuple[Admission, ...]
-    own_hit_tokens: int
-    others_hit_tokens: int
-    duplicates: tuple[Duplicate, ...]
 
 
 def missed_answer(
@@ -190,7 +76,7 @@ def _admission(timeline: Timeline, history: CacheHistory, step: int, event: ev.P
     salted = _other_salt(history, me, num_hit, size) if reason == "other_salt" else None
     at_cap = num_hit >= cap_blocks
     difference = None
-    if best is not None and shared < num_tokens and reason not in ("evicted", "taken_back", "other_salt"):
+    if best is not None and shared < num_tokens:
         difference = _difference(timeline, history, step, best.request_id, shared, size)
     return Admission(
         step=step,
@@ -209,6 +95,7 @@ def _admission(timeline: Timeline, history: CacheHistory, step: int, event: ev.P
         chain_leaves_at_block=None if at_cap else num_hit,
         difference=difference,
         lost=lost,
+        lost_blocks=_lost_blocks(history, me, num_hit, cap_blocks, size) if lost is not None else (),
         other_salt_id=salted.request_id if salted is not None else None,
         other_salt=salted.cache_salt if salted is not None else None,
         hit_zero_and_correct=num_hit == 0
@@ -239,6 +126,7 @@ def _without_lookup(history: CacheHistory, step: int, kind: str) -> Admission:
         chain_leaves_at_block=0,
         difference=None,
         lost=None,
+        lost_blocks=(),
         other_salt_id=None,
         other_salt=None,
         hit_zero_and_correct=True,
@@ -292,6 +180,20 @@ def _reason(
     if hit_tokens < whole:
         return "last_token_must_be_computed", None
     return ("all_shared_hit" if shared <= hit_tokens else "rest_shorter_than_a_block"), None
+
+
+def _lost_blocks(history: CacheHistory, me: Relative, num_hit: int, cap_blocks: int, size: int) -> tuple[Lost, ...]:
+    """Returns the blocks behind the hit that had been cached and were lost, up to the first that never was."""
+    found: list[Lost] = []
+    for index in range(num_hit, cap_blocks):
+        sharing = [r for r in history.sharing((index + 1) * size) if r.cache_salt == me.cache_salt]
+        if history.published(sharing, index) is not None:
+            continue
+        lost = history.last_lost(sharing, index)
+        if lost is None:
+            break
+        found.append(_lost(lost))
+    return tuple(found)
 
 
 def _other_salt(history: CacheHistory, me: Relative, num_hit: int, size: int) -> Relative | None:

@@ -7,14 +7,20 @@ from collections.abc import Iterator, Sequence
 from kvscope.analysis.detectors import Finding
 from kvscope.analysis.spans import Part, count, dim, figure, request, strong
 from kvscope.analysis.text import visible
-from kvscope.analysis.why import other_report as other
+from kvscope.analysis.why import cache_report, preempted_report, slow_report
 from kvscope.analysis.why.answer import StepAnswer, WhyAnswer
+from kvscope.analysis.why.instant_report import instant_sections
 from kvscope.analysis.why.layout import Line, Section, sentence, table
-from kvscope.analysis.why.overview import Overview
-from kvscope.analysis.why.waiting_report import instant_sections, more_waits, stretch_table, wait_sentences
-from kvscope.analysis.why.words import names
+from kvscope.analysis.why.overview import Overview, RequestLine
+from kvscope.analysis.why.waiting_report import (
+    more_waits,
+    step_sentence,
+    stretch_table,
+    wait_sentences,
+)
+from kvscope.analysis.why.words import names, tokens_by_request
 
-_MAX_REQUESTS = 40
+_MAX_REQUESTS = 24
 _MAX_FINDINGS_OF_A_KIND = 3
 
 
@@ -32,10 +38,10 @@ def report(answer: WhyAnswer) -> list[Section]:
         sections.append(Section("HOW LONG IT HAS BEEN SO", tuple(stretch_table(waits))))
     sections += near
     if answer.preempted.resumptions:
-        sections.append(Section("AFTER EACH PREEMPTION", tuple(other.resumption_table(answer.preempted))))
-    sections.append(Section("ITS PREFILL", tuple(other.chunk_lines(answer.slow))))
-    sections.append(Section("OTHERS' PREFILL IN ITS STEPS", tuple(other.shared_prefill_lines(answer.slow))))
-    sections.append(Section("ITS WORST GAPS", tuple(other.gap_lines(request_id, answer.slow))))
+        sections.append(Section("AFTER EACH PREEMPTION", tuple(preempted_report.resumption_table(answer.preempted))))
+    sections.append(Section("ITS PREFILL", tuple(slow_report.chunk_lines(answer.slow))))
+    sections.append(Section("OTHERS' PREFILL IN ITS STEPS", tuple(slow_report.shared_prefill_lines(answer.slow))))
+    sections.append(Section("ITS WORST GAPS", tuple(slow_report.gap_lines(request_id, answer.slow))))
     return [section for section in sections if section.lines]
 
 
@@ -57,6 +63,8 @@ def _headline(answer: WhyAnswer) -> Iterator[Line]:
     yield sentence("·", *parts)
     if answer.at is not None:
         yield sentence("·", *_at_words(answer.at))
+        for wait in answer.waiting.waits:
+            yield from (step_sentence(row) for row in wait.steps if row.step == answer.at.step)
 
 
 def _at_words(at: StepAnswer) -> list[Part]:
@@ -68,19 +76,25 @@ def _at_words(at: StepAnswer) -> list[Part]:
         "nothing": "it runs and gets nothing",
         "ended": "it ended before the step was scheduled",
     }[at.doing]
-    return [strong(f"At step {at.step} {doing}"), dim(f"; the step has {at.step_total_tokens} of {at.token_budget}")]
+    parts: list[Part] = [strong(f"At step {at.step} {doing}")]
+    parts.append(dim(f"; the step computes {at.step_total_tokens} of {count(at.token_budget, 'token')}"))
+    if at.others_prefill_tokens:
+        parts += [", prefill beside it: ", *tokens_by_request(at.others_prefill_tokens)]
+    if at.tokens_of_others:
+        parts += ["; it went to ", *tokens_by_request(at.tokens_of_others)]
+    return parts
 
 
 def _why(answer: WhyAnswer) -> Iterator[Line]:
-    yield from other.cycle_sentence(answer.preempted)
+    yield from preempted_report.cycle_sentence(answer.preempted)
     yield from wait_sentences(answer.request.request_id, answer.waiting.waits)
     yield from more_waits(answer.waiting.waits)
-    yield from other.preemption_sentences(answer.preempted)
-    yield from other.cache_sentences(answer.request.request_id, answer.missed)
-    first = other.first_token_sentence(answer.slow)
+    yield from preempted_report.preemption_sentences(answer.preempted)
+    yield from cache_report.cache_sentences(answer.request.request_id, answer.missed)
+    first = slow_report.first_token_sentence(answer.slow)
     if first is not None:
         yield first
-    yield from other.budget_sentences(answer.slow)
+    yield from slow_report.budget_sentences(answer.slow)
 
 
 def overview_report(answer: Overview, findings: Sequence[Finding]) -> list[Section]:
@@ -118,13 +132,23 @@ def _request_lines(answer: Overview) -> Iterator[Line]:
             str(row.others_hit_tokens),
             "-" if row.finished_step is None else str(row.finished_step),
         ]
-        for row in answer.requests[:_MAX_REQUESTS]
+        for row in _told(answer)
     ]
     header = ("request", "arrived", "admitted", "waited", "preempted", "again", "own", "others", "ended")
     yield from table(header, rows, right=tuple(range(1, 9)))
     if len(answer.requests) > _MAX_REQUESTS:
-        yield sentence("", dim(f"… {len(answer.requests) - _MAX_REQUESTS} more (--json has all)"))
+        more = len(answer.requests) - _MAX_REQUESTS
+        yield sentence("", dim(f"… {more} more that waited less and computed less twice (--json has all)"))
     yield sentence("", dim("arrived … waited, ended: steps; again: tokens computed twice; own, others: hit tokens"))
+
+
+def _told(answer: Overview) -> list[RequestLine]:
+    """Returns the rows that are shown, by arrival: all, or those with most tokens computed twice and most waiting."""
+    if len(answer.requests) <= _MAX_REQUESTS:
+        return list(answer.requests)
+    worst = sorted(answer.requests, key=lambda row: (-row.recomputed_tokens, -row.waited_steps_in_all))
+    chosen = {row.request_id for row in worst[:_MAX_REQUESTS]}
+    return [row for row in answer.requests if row.request_id in chosen]
 
 
 def _cache_lines(answer: Overview) -> Iterator[Line]:

@@ -14,7 +14,9 @@ from typing import Literal
 from kvscope import events as ev
 from kvscope.analysis.memory import remembered
 from kvscope.analysis.verdicts import Verdict, verdicts
+from kvscope.analysis.why.admission_books import AdmissionBooks
 from kvscope.analysis.why.journal import Queues, StepNote, num_sampled_by
+from kvscope.analysis.why.wait_records import LetIn, Overtaken, Stretch, Wait, WaitStep
 from kvscope.events import QueueTest
 from kvscope.replay.timeline import Moment, Timeline
 
@@ -23,114 +25,6 @@ MAX_DETAILED_STEPS = 1000
 
 MAX_BEHIND = 64
 """How many requests behind it are judged at each step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitStep:
-    """The request in the queue when the admission of a step stopped. Blocks unless a name says otherwise."""
-
-    step: int
-    position: int
-    """0 is the head."""
-    head_id: str
-    stop: QueueTest | None
-    """Why admission stopped: the test that the head failed."""
-    reason: QueueTest | None
-    """The first test that the request itself fails; None where it would have been admitted had it been the head."""
-    need: int | None
-    """Free blocks that its admission takes: hits in use cost none, hits in the free queue one each."""
-    free: int
-    watermark: int
-    missing: int
-    """How many blocks short it is; 0 where blocks are not the matter."""
-    token_budget_left: int
-    running: tuple[str, ...]
-    max_num_seqs: int
-    held_by: dict[str, int]
-    """Blocks in the tables of the running requests; shared ones count for each holder."""
-    ahead: tuple[str, ...]
-    needs_behind: dict[str, int | None]
-    """What those behind it need, in queue order; of the first `MAX_BEHIND` of them."""
-    num_behind: int
-    fit_alone: tuple[str, ...]
-    """Those behind it that would have been admitted, each alone, had it stood at the head."""
-    running_with_lower_priority: tuple[str, ...]
-    """Larger number."""
-    running_with_equal_priority: tuple[str, ...]
-    scheduled_tokens: dict[str, int]
-    """Who got how much of the step's budget."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """Steps on end in which the same head failed the same test; figures in the units of the test."""
-
-    first_step: int
-    last_step: int
-    reason: QueueTest | None
-    head_id: str
-    is_head: bool
-    """The request itself was the head."""
-    need: tuple[int, int]
-    """Smallest and largest of the stretch."""
-    have: tuple[int, int]
-    watermark_blocks: int
-
-    @property
-    def num_steps(self) -> int:
-        return self.last_step - self.first_step + 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LetIn:
-    """What changed between the last refusal and the admission."""
-
-    step: int
-    """Of the last refusal; what is listed happened after its admission had stopped, or before the next one's."""
-    reason: QueueTest | None
-    """The test of the last refusal."""
-    finished: tuple[str, ...]
-    aborted: tuple[str, ...]
-    admitted_before: tuple[str, ...]
-    """Who had been ahead of it and was admitted in the same step."""
-    freed_blocks: int
-    free_before_admission: int
-    """Free blocks when its turn came."""
-    taken_blocks: int
-    """Free blocks that its admission took."""
-    token_budget_left: int
-    """Of its admission step, before it was scheduled."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overtaken:
-    """Who of lower priority ran while the request waited (smaller numbers are more urgent)."""
-
-    steps: tuple[int, ...]
-    request_ids: tuple[str, ...]
-    sampled_tokens: int
-    """What they sampled in these steps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """One stay in the waiting queue."""
-
-    kind: Literal["arrived", "preempted"]
-    since_step: int
-    last_step: int
-    """The last step in which it was still waiting when admission stopped."""
-    waited_steps: int
-    ended: Literal["admitted", "resumed", "aborted"] | None
-    """None where it still waits at the end of the recording."""
-    ended_step: int | None
-    let_in_by: LetIn | None
-    stretches: tuple[Stretch, ...]
-    steps: tuple[WaitStep, ...]
-    steps_left_out: int
-    lower_priority_ran: Overtaken
-    overtaken_by: tuple[str, ...]
-    """Who arrived later and was admitted for the first time during the wait."""
 
 
 @dataclass(slots=True)
@@ -255,7 +149,7 @@ class WaitCollector:
 
     def _let_in(self, wait: _OpenWait, note: StepNote, moment: Moment) -> LetIn:
         before = note.admitted_ids[: note.admitted_ids.index(self._request_id)]
-        books = _AdmissionBooks(self._request_id, moment)
+        books = AdmissionBooks(self._request_id, moment)
         return LetIn(
             step=wait.last_step,
             reason=wait.stop,
@@ -318,6 +212,9 @@ def wait_step(
         position=position,
         head_id=queues.waiting[0],
         stop=facts.admission_ended.reason if facts.admission_ended is not None else None,
+        head_need=facts.blocked.need if facts.blocked is not None else 0,
+        head_have=facts.blocked.have if facts.blocked is not None else 0,
+        head_watermark=facts.blocked.watermark_blocks if facts.blocked is not None else 0,
         reason=row.reason if row is not None else None,
         need=need,
         free=free,
@@ -352,43 +249,3 @@ def held_blocks(moment: Moment, running: Sequence[str]) -> dict[str, int]:
 
 def _is_first_admission(request_id: str, moment: Moment) -> bool:
     return any(isinstance(event, ev.RequestAdmitted) and event.request_id == request_id for event in moment.events)
-
-
-class _AdmissionBooks:
-    """The free blocks around an admission, counted back from the end of the step."""
-
-    def __init__(self, request_id: str, moment: Moment) -> None:
-        self.num_freed_before = 0
-        """Given back before the step was scheduled."""
-        self.num_taken = 0
-        self.num_scheduled_from_here = 0
-        """Tokens scheduled for it and for those admitted after it."""
-        free = moment.state.num_free_blocks
-        has_started, is_there, is_past = False, False, False
-        changed_from_here = 0
-        for event in moment.events:
-            change = 0
-            match event:
-                case ev.StepStarted():
-                    has_started = True
-                case ev.BlockAllocated():
-                    change = -len(event.block_ids)
-                case ev.BlockTouched():
-                    change = -event.ref_cnts.count(1)
-                case ev.BlockReleased():
-                    change = len(event.freed_to_head) + len(event.freed_to_tail)
-                    if not has_started:
-                        self.num_freed_before += change
-                case ev.RequestAdmitted() | ev.RequestResumed():
-                    is_past = is_past or event.request_id == request_id
-                    if is_past:
-                        self.num_scheduled_from_here += event.num_scheduled_tokens
-                case _:
-                    pass
-            is_taken = isinstance(event, ev.BlockAllocated | ev.BlockTouched) and event.request_id == request_id
-            if is_taken and change < 0 and not is_past:
-                is_there = True
-                self.num_taken -= change
-            if is_there:
-                changed_from_here += change
-        self.num_free = free - changed_from_here

@@ -8,7 +8,7 @@ import msgspec
 
 from kvscope import events as ev
 from kvscope.analysis.why import explain
-from kvscope.analysis.why.slow import SlowAnswer
+from kvscope.analysis.why.slow_records import SlowAnswer
 from tests.analysis.reading import read_steps
 from tests.builders import CheckedRun, scenario
 
