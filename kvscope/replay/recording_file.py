@@ -33,6 +33,7 @@ _MAX_VALUE_BYTES = 1 << 28
 """No single value of a recording is as long as 256 MiB."""
 
 _STEPS_A_CHUNK = 128
+_ARRIVED = at.KIND_OF[ev.RequestArrived]
 _MAX_REMEMBERED = 1 << 16
 """Entries of a cache before it starts anew."""
 
@@ -191,6 +192,8 @@ class RecordingFile:
             sampled = self.rows(f"SELECT step, request_list, num_tokens, token_ids FROM sampled_tokens {between}", span)
             rows = self.rows(f"SELECT step, {_EVENT_COLUMNS} FROM events {between}{condition} ORDER BY step, seq", span)
             chunk = _Chunk(self, {row.step: row for row in figures}, {row[0]: SampledRow(*row[1:]) for row in sampled})
+            self._read_lists({row[1] for row in sampled if isinstance(row[1], int)})
+            chunk.read_arrivals([row[3] for row in rows if row[2] == _ARRIVED and isinstance(row[3], int)])
             events_of: dict[int, list[ev.Event]] = defaultdict(list)
             for step, step_rows in groupby(rows, itemgetter(0)):
                 events_of[step] = self._decode(chunk, step, step_rows)
@@ -263,6 +266,16 @@ class RecordingFile:
                 self._names.update(self.rows(sql, (low, high)))
         return self._names
 
+    def _read_lists(self, list_ids: Collection[int]) -> None:
+        """Reads lists of requests together, as far as they are not known."""
+        missing = [list_id for list_id in list_ids if list_id not in self._lists]
+        if len(missing) > 1:
+            if len(self._lists) > 1024:
+                self._lists = {}
+            marks = ", ".join("?" * len(missing))
+            sql = f"SELECT id, first_request, offsets FROM request_lists WHERE id IN ({marks})"
+            self._lists.update((row[0], (row[1], row[2])) for row in self.rows(sql, missing))
+
     def list_of(self, list_id: int) -> tuple[int, str]:
         """Returns a list of requests as stored: the first number, and packed offsets to it."""
         known = self._lists.get(list_id)
@@ -304,15 +317,34 @@ class RecordingFile:
                     return event.prompt_token_ids
         raise RecordingError(f"{self.path} lacks the prompt tokens of request {self.name_of(number)}")
 
-    def arrival_of(self, number: int, queue_position: int) -> ev.RequestArrived:
-        """Returns the event of a request's arrival."""
-        row = self.one(f"SELECT {_ARRIVAL_COLUMNS} FROM requests WHERE number = ?", (number,))
+    def arrival_rows(self, numbers: Sequence[int]) -> tuple[dict[int, tuple[Any, ...]], dict[int, bytes]]:
+        """Returns the rows of requests and their packed prompts, both by number, as far as they are there."""
+        requests: dict[int, tuple[Any, ...]] = {}
+        prompts: dict[int, bytes] = {}
+        for begin in range(0, len(numbers), 500):
+            some = numbers[begin : begin + 500]
+            marks = ", ".join("?" * len(some))
+            found = self.rows(f"SELECT number, {_ARRIVAL_COLUMNS} FROM requests WHERE number IN ({marks})", some)
+            requests.update((row[0], row[1:]) for row in found)
+            prompts.update(self.rows(f"SELECT request, token_ids FROM prompt_tokens WHERE request IN ({marks})", some))
+        return requests, prompts
+
+    def arrival_of(
+        self,
+        number: int,
+        queue_position: int,
+        row: tuple[Any, ...] | None = None,
+        packed_prompt: bytes | None = None,
+    ) -> ev.RequestArrived:
+        """Returns the event of a request's arrival; `row` and `packed_prompt` where they were read already."""
+        if row is None:
+            row = self.one(f"SELECT {_ARRIVAL_COLUMNS} FROM requests WHERE number = ?", (number,))
         if row is None:
             raise RecordingError(f"{self.path} lacks the request with number {number}")
         name, max_tokens, time, priority, salt, prompt, sampling, stops, arrival_ns, template_ns, tokenize_ns = row
         return ev.RequestArrived(
             request_id=name,
-            prompt_token_ids=self.prompt_of(number),
+            prompt_token_ids=self.prompt_of(number) if packed_prompt is None else unpack_token_ids(packed_prompt),
             max_tokens=max_tokens,
             arrival_time=time,
             queue_position=queue_position,
@@ -383,7 +415,17 @@ class _Chunk:
         self._sampled = sampled
         self.name_of = file.name_of
         self.requests_of = file.requests_of
-        self.arrival_of = file.arrival_of
+        self._arrival_rows: dict[int, tuple[Any, ...]] = {}
+        self._prompts: dict[int, bytes] = {}
+
+    def read_arrivals(self, numbers: Sequence[int]) -> None:
+        """Reads the requests that arrive in these steps together: one by one they would cost most of the time."""
+        if numbers:
+            self._arrival_rows, self._prompts = self._file.arrival_rows(numbers)
+
+    def arrival_of(self, number: int, queue_position: int) -> ev.RequestArrived:
+        row, prompt = self._arrival_rows.get(number), self._prompts.get(number)
+        return self._file.arrival_of(number, queue_position, row, prompt)
 
     def figures_of(self, step: int) -> StepFigures:
         figures = self._figures.get(step)
