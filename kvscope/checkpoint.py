@@ -201,7 +201,7 @@ def decode_checkpoint(
             ref_cnts[block_id] += 1
         for block_id, count in packed.extra_references:
             ref_cnts[block_id] += count
-        free_queue = OrderedDict.fromkeys(blocks[num_in_tables + packed.num_orphans :])
+        free_blocks = blocks[num_in_tables + packed.num_orphans :]
         groups = [dict.fromkeys(group) for group in packed.duplicate_groups]
         return EngineState(
             config=config,
@@ -210,12 +210,12 @@ def decode_checkpoint(
             requests={request.request_id: request for request in requests},
             waiting=[requests[place].request_id for place in packed.waiting],
             running=[requests[place].request_id for place in packed.running],
-            free_queue=free_queue,
+            free_queue=OrderedDict.fromkeys(free_blocks),
             ref_cnts=ref_cnts,
             cached_from=cached_from,
             duplicate_groups={block_id: group for group in groups for block_id in group},
             num_shared_blocks=sum(map((1).__lt__, ref_cnts)),
-            num_cached_free_blocks=len(free_queue.keys() & cached_from.keys()),
+            num_cached_free_blocks=sum(map(cached_from.__contains__, free_blocks)),
         )
 
 
@@ -416,14 +416,18 @@ def _common_length(a: list[int], a_begin: int, b: list[int], b_begin: int) -> in
 
 
 def _copy_runs(base: list[int], starts: Sequence[int], lengths: Sequence[int]) -> list[int]:
+    if len(starts) != len(lengths):
+        raise ValueError(f"{len(starts)} runs have {len(lengths)} lengths")
     blocks: list[int] = []
-    for start, length in zip(starts, lengths, strict=True):
-        if length == 1:
-            blocks.append(base[start])
-            continue
+    done = 0
+    for run in [index for index, length in enumerate(lengths) if length != 1]:  # single blocks are copied in one go
+        blocks += map(base.__getitem__, starts[done:run])
+        start, length = starts[run], lengths[run]
         if not (0 <= start < len(base) and -1 <= start + length <= len(base)):
             raise ValueError(f"{length} blocks from place {start} of {len(base)}")
         blocks += base[start : start + length] if length > 0 else base[start + length + 1 : start + 1][::-1]
+        done = run + 1
+    blocks += map(base.__getitem__, starts[done:])
     return blocks
 
 
