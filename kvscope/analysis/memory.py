@@ -30,6 +30,8 @@ class Remembered:
         self._facts: StepFacts | None = None
         self._of_moment: dict[Hashable, Any] = {}
         self._tokens: OrderedDict[str, bytes] = OrderedDict()
+        self._tokens_until: dict[str, int] = {}
+        """The step up to which they were read."""
         self._num_token_bytes = 0
         self._rows: dict[str, RequestRow] = {}
         self._kept: dict[str, dict[Hashable, object]] = {}
@@ -66,7 +68,7 @@ class Remembered:
         known = self._tokens.get(request_id)
         if known is None:  # the prompt first: it is quick to read, and mostly enough
             known = self._read(timeline, request_id, timeline.first_step)
-        if len(known) < num_tokens * TOKEN_BYTES:
+        if len(known) < num_tokens * TOKEN_BYTES and step > self._tokens_until[request_id]:
             known = self._read(timeline, request_id, step)
         self._tokens.move_to_end(request_id)
         return known
@@ -75,9 +77,11 @@ class Remembered:
         packed = array("I", timeline.token_ids(request_id, step)).tobytes()
         self._num_token_bytes += len(packed) - len(self._tokens.get(request_id, b""))
         self._tokens[request_id] = packed
+        self._tokens_until[request_id] = step
         while self._num_token_bytes > _MAX_REMEMBERED_BYTES and len(self._tokens) > 1:
-            _, dropped = self._tokens.popitem(last=False)
+            dropped_id, dropped = self._tokens.popitem(last=False)
             self._num_token_bytes -= len(dropped)
+            del self._tokens_until[dropped_id]
         return packed
 
     def ended_request_row(self, timeline: Timeline, request_id: str) -> RequestRow | None:

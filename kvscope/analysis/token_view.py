@@ -11,6 +11,8 @@ from kvscope.replay.timeline import Timeline
 _MARGIN = 4
 """Tokens read on either side: as many as the bytes of one character, which may be spread over them."""
 
+_MAX_TEXTS = 20_000
+
 
 def request_token_ids(timeline: Timeline, request_id: str, step: int, start: int, stop: int) -> list[int]:
     """Returns the tokens `start:stop` of a request; fewer where it has not so many (at the end of the recording)."""
@@ -22,6 +24,15 @@ def request_token_ids(timeline: Timeline, request_id: str, step: int, start: int
 
 def request_text(timeline: Timeline, request_id: str, step: int, start: int, stop: int) -> str:
     """Returns the visible text of tokens `start:stop`, whole characters, each in the range that it begins in."""
+    texts = remembered(timeline).kept("texts")
+    known = texts.get((request_id, start, stop))
+    if isinstance(known, str):
+        return known
     first = max(start - _MARGIN, 0)
     token_ids = request_token_ids(timeline, request_id, step, first, stop + _MARGIN)
-    return token_text(timeline.token_bytes(token_ids), token_ids, start - first, stop - first)
+    text = token_text(timeline.token_bytes(token_ids), token_ids, start - first, stop - first)
+    if first + len(token_ids) == stop + _MARGIN:  # nothing that comes later can change it
+        if len(texts) >= _MAX_TEXTS:
+            texts.clear()
+        texts[request_id, start, stop] = text
+    return text
