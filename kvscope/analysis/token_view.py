@@ -30,8 +30,9 @@ def request_text(timeline: Timeline, request_id: str, step: int, start: int, sto
         return known
     first = max(start - _MARGIN, 0)
     token_ids = request_token_ids(timeline, request_id, step, first, stop + _MARGIN)
-    text = token_text(timeline.token_bytes(token_ids), token_ids, start - first, stop - first)
-    if first + len(token_ids) == stop + _MARGIN:  # nothing that comes later can change it
+    pieces = timeline.token_bytes(token_ids)
+    text = token_text(pieces, token_ids, start - first, stop - first)
+    if first + len(token_ids) == stop + _MARGIN and None not in pieces:  # nothing that comes later can change it
         if len(texts) >= _MAX_TEXTS:
             texts.clear()
         texts[request_id, start, stop] = text
