@@ -6,10 +6,10 @@ cannot differ. Knows no queue, no pool and no event: figures in, a number or a v
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Literal, TypedDict
 
 from kvscope.engine.scheduling.config import SchedulerConfig
@@ -43,13 +43,16 @@ def extend_block_hashes(
     packed = struct.pack(f"<{len(tokens)}I", *tokens)
     num_bytes = 4 * block_size
     assert len(packed) == (num_blocks - first) * num_bytes, "a block that is not full has no hash"
-    parent = block_hashes[-1] if block_hashes else NONE_HASH
+    parent = block_hashes[-1] if block_hashes else NONE_HASH + _packed_keys(extra)
     for start in range(0, len(packed), num_bytes):
-        data = parent + packed[start : start + num_bytes]
-        if parent is NONE_HASH:
-            data += b"".join(len(key.encode()).to_bytes(4, "little") + key.encode() for key in extra)
-        parent = hashlib.sha256(data).digest()[:HASH_BYTES]
+        parent = sha256(parent + packed[start : start + num_bytes]).digest()[:HASH_BYTES]
         block_hashes.append(parent)
+
+
+def _packed_keys(extra: tuple[str, ...]) -> bytes:
+    """Returns the keys with their lengths, so that no two tuples of them read the same."""
+    encoded = [key.encode() for key in extra]
+    return b"".join(len(key).to_bytes(4, "little") + key for key in encoded)
 
 
 def block_hashes(token_ids: Sequence[int], block_size: int, extra: tuple[str, ...] = ()) -> list[bytes]:

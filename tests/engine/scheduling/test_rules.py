@@ -23,7 +23,7 @@ def test_a_hash_covers_parent_tokens_and_in_the_first_block_the_extra_keys() -> 
     tokens = [1, 2, 70000, 4, 5, 6, 7]
     first = digest(bytes(16) + struct.pack("<3I", 1, 2, 70000))
     assert rules.block_hashes(tokens, 3) == [first, digest(first + struct.pack("<3I", 4, 5, 6))]
-    salted = digest(bytes(16) + struct.pack("<3I", 1, 2, 70000) + b"\x0a\0\0\0cache_salt" + b"\x02\0\0\0ab")
+    salted = digest(bytes(16) + b"\x0a\0\0\0cache_salt\x02\0\0\0ab" + struct.pack("<3I", 1, 2, 70000))
     assert rules.block_hashes(tokens, 3, rules.extra_keys("ab")) == [
         salted,
         digest(salted + struct.pack("<3I", 4, 5, 6)),
