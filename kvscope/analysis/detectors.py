@@ -13,6 +13,7 @@ from kvscope.analysis.pool_findings import lost_hit_findings, unbalanced_books
 from kvscope.analysis.spans import Sentence, count, dim, figure, listed, request, say, strong
 from kvscope.analysis.stack_distance import lost_hits
 from kvscope.analysis.step_runs import StepRuns, step_runs
+from kvscope.analysis.why.words import BLOCK_TESTS, TEST_NAMES, span_of
 from kvscope.replay.timeline import Timeline
 
 __all__ = ["Finding", "find_all"]
@@ -113,7 +114,7 @@ def _inversions(runs: StepRuns) -> Iterator[Finding]:
                     strong(" waited while less urgent ones ran"),
                     " for ",
                     figure(count(len(inversion.steps), "step")),
-                    f" ({inversion.steps[0]}–{inversion.steps[-1]}): ",
+                    f" ({span_of(inversion.steps[0], inversion.steps[-1])}): ",
                     *listed([request(key) for key in lower], _MAX_NAMES),
                     dim(f" sampled {count(inversion.tokens, 'token')}"),
                 ),
@@ -141,7 +142,7 @@ def _head_of_line(runs: StepRuns) -> Iterator[Finding]:
                     strong(" held up the queue"),
                     " for ",
                     figure(count(len(blocking.steps), "step")),
-                    f" ({blocking.steps[0]}–{blocking.steps[-1]}) in which ",
+                    f" ({span_of(blocking.steps[0], blocking.steps[-1])}) in which ",
                     *listed([request(key) for key in blocking.fitted], _MAX_NAMES),
                     " would have fitted",
                 ),
@@ -207,9 +208,10 @@ def _empty_steps(runs: StepRuns) -> Iterator[Finding]:
                     strong("Nothing was scheduled"),
                     " in ",
                     figure(count(len(empty.steps), "step")),
-                    f" ({empty.steps[0]}–{empty.steps[-1]}) while {empty.num_waiting} waited; head ",
+                    f" ({span_of(empty.steps[0], empty.steps[-1])}) while {empty.num_waiting} waited; the head was ",
                     request(empty.head_id),
-                    f" failed {empty.reason}: needs {empty.need}, there are {empty.have}",
+                    f": {TEST_NAMES[empty.reason]}",
+                    f", {empty.need} needed, {empty.have} there" if empty.reason in BLOCK_TESTS else "",
                 ),
             ),
         )
@@ -239,8 +241,8 @@ def _long_prefills(runs: StepRuns) -> Iterator[Finding]:
                     strong(" stretched decodes with its prefill"),
                     " in ",
                     figure(count(len(prefill.steps), "step")),
-                    f" ({prefill.steps[0]}–{prefill.steps[-1]}): {low}–{high} % of their tokens, beside "
-                    f"{count(len(prefill.decoders), 'decoder')}",
+                    f" ({span_of(prefill.steps[0], prefill.steps[-1])}): {span_of(low, high)} % of their tokens",
+                    f", beside {count(len(prefill.decoders), 'decoder')}",
                 ),
             ),
         )

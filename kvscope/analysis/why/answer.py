@@ -103,7 +103,7 @@ def explain(timeline: Timeline, request_id: str, step: int | None = None) -> Why
     """
     row = timeline.request(request_id)
     if row is None:
-        raise UsageError(_unknown(timeline, request_id))
+        raise UsageError(_rejected(timeline, request_id) or _unknown(timeline, request_id))
     last_step = row.finished_step if row.finished_step is not None else timeline.last_step
     if step is not None and not row.arrival_step <= step <= last_step:
         end = f"ended at step {last_step}" if row.finished_step is not None else f"the last step is {last_step}"
@@ -114,6 +114,17 @@ def explain(timeline: Timeline, request_id: str, step: int | None = None) -> Why
     for note, queues, moment in walk(timeline, request_id, row.arrival_step, last_step):
         life.add(note, queues, moment)
     return life.answer(row, last_step, step)
+
+
+def _rejected(timeline: Timeline, request_id: str) -> str | None:
+    """Returns why the request never reached a queue."""
+    for step, events in timeline.select_events([ev.RequestRejected], timeline.first_step, timeline.last_step):
+        for event in events:
+            if isinstance(event, ev.RequestRejected) and event.request_id == request_id:
+                more = f": {visible(event.message)}" if event.message else ""
+                limit = f"{visible(event.reason)} allows {event.limit}, it asked for {event.have}"
+                return f"{visible(request_id)} was rejected at step {step}, before it reached a queue: {limit}{more}"
+    return None
 
 
 def _unknown(timeline: Timeline, request_id: str) -> str:

@@ -66,6 +66,8 @@ def _miss_words(admission: Admission) -> list[Part]:
             ]
         case "shorter_than_a_block":
             return ["it shares ", figure(shared), " with ", *match, ", less than one block"]
+        case "all_shared_hit" if admission.hit_tokens >= admission.cap:
+            return ["no more could be: its last token is always computed"]
         case "all_shared_hit":
             return ["all that it shares with ", *match, f" ({shared})"]
         case "rest_shorter_than_a_block":

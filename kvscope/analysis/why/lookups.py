@@ -16,6 +16,7 @@ from kvscope.replay.timeline import Timeline
 
 _KINDS: tuple[type[ev.Event], ...] = (
     ev.RequestArrived,
+    ev.RequestAdmitted,
     ev.TokensSampled,
     ev.RequestFinished,
     ev.RequestAborted,
@@ -51,6 +52,8 @@ class Relative:
     """Leading tokens that are equal, of those that it has so far."""
     num_known: int
     """Tokens that it has so far."""
+    has_run: bool = False
+    """It was admitted at least once: only then can anything of it be cached."""
     has_ended: bool = False
 
     @property
@@ -82,6 +85,8 @@ class CacheHistory:
                 self._arrive(step, event)
             case ev.TokensSampled():
                 self._sample(event)
+            case ev.RequestAdmitted():
+                self.relatives[event.request_id].has_run = True
             case ev.RequestFinished() | ev.RequestAborted():
                 self.relatives[event.request_id].has_ended = True
             case ev.BlockCached():
@@ -134,8 +139,8 @@ class CacheHistory:
             publication.lost_step, publication.lost_for, publication.lost_how = step, taker_id, how
 
     def sharing(self, num_tokens: int) -> list[Relative]:
-        """Returns those that share at least so many leading tokens, by arrival, the request itself included."""
-        return [relative for relative in self.relatives.values() if relative.num_shared >= num_tokens]
+        """Returns those that ran and share at least so many leading tokens, by arrival, the request itself included."""
+        return [r for r in self.relatives.values() if r.has_run and r.num_shared >= num_tokens]
 
     def published(self, relatives: Sequence[Relative], index: int) -> Publication | None:
         """Returns a cached block of this index that one of them published, the first published."""

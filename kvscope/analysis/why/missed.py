@@ -66,7 +66,7 @@ def _admission(timeline: Timeline, history: CacheHistory, step: int, event: ev.P
     if not config.settings.get("enable_prefix_caching", True):
         return _without_lookup(history, step, kind)
     cap_blocks = rules.max_hit_blocks(num_tokens, size)
-    others = [relative for relative in history.relatives.values() if relative is not me]
+    others = [relative for relative in history.relatives.values() if relative is not me and relative.has_run]
     matches = _matches(others, me, num_tokens)
     best = next((match for match in matches if match.same_salt), None)
     shared = best.shared_tokens if best is not None else 0

@@ -20,7 +20,7 @@ MissReason = Literal[
 ]
 """Why the hit is not longer:
 
-- nothing_shared: no request before it, with its salt, begins as it does;
+- nothing_shared: no request that ran before it, with its salt, begins as it does;
 - shorter_than_a_block: what it shares does not fill one block;
 - all_shared_hit: all that it shares was hit, and it fills whole blocks;
 - rest_shorter_than_a_block: all whole blocks of what it shares were hit; the text differs inside the next one;
@@ -34,7 +34,7 @@ MissReason = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Another request that begins with the same tokens."""
+    """Another request that ran before and begins with the same tokens."""
 
     request_id: str
     shared_tokens: int

@@ -34,9 +34,10 @@ def first_token_sentence(answer: SlowAnswer) -> Line | None:
         parts.append(
             f"template {milliseconds(first.template_ns)}, tokenization {milliseconds(first.tokenize_ns)}, "
             f"queue {milliseconds(first.queue_ns)} ({count(first.queue_steps, 'step')}), "
-            f"prefill {milliseconds(first.prefill_ns)} in {count(first.prefill_steps, 'step')}, "
-            f"between its chunks {milliseconds(first.between_chunks_ns)}"
+            f"prefill {milliseconds(first.prefill_ns)} in {count(first.prefill_steps, 'step')}"
         )
+        if first.prefill_steps > 1:
+            parts.append(f", between its chunks {milliseconds(first.between_chunks_ns)}")
         return sentence("━", *parts)
     parts += [figure(f"step {in_all} of its life"), ": "]
     parts.append(f"{first.queue_steps} in the queue, {first.prefill_steps} of prefill")

@@ -11,6 +11,7 @@ from kvscope.events import QueueTest
 
 MAX_NAMES = 4
 _NS_PER_MS = 1e6
+_MS_AS_SECONDS = 10_000
 
 TEST_NAMES: Mapping[QueueTest, str] = {
     "preempted": "a preempting step admits no one",
@@ -79,10 +80,12 @@ def still_blocked(blocked: StillBlocked, request_id: str) -> tuple[Span, ...]:
 
 
 def milliseconds(duration_ns: int | None) -> str:
-    """Returns `7.5 ms`, from 100 ms on without a fraction, `-` where the time is not known."""
+    """Returns `7.5 ms`, from 100 ms on without a fraction, from 10 s on `22.8 s`; `-` where the time is not known."""
     if duration_ns is None:
         return "-"
     value = duration_ns / _NS_PER_MS
+    if abs(value) >= _MS_AS_SECONDS:
+        return f"{value / 1000:.1f} s"
     return f"{value:.0f} ms" if abs(value) >= 100 else f"{value:.1f} ms"
 
 

@@ -10,11 +10,13 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
 from kvscope import events as ev
 from kvscope.analysis.detectors import find_all
 from kvscope.analysis.why import explain, overview
 from kvscope.cli.why import as_json, run_as_json
+from kvscope.errors import UsageError
 from kvscope.replay import MemoryTimeline
 from tests.analysis.reading import read, read_steps
 from tests.builders import CheckedRun, scenario
@@ -363,3 +365,29 @@ def test_can_a_request_ever_fit() -> None:
     }
     (finding,) = (row for row in whole_run(read(run))["findings"] if row["kind"] == "never_fits")
     assert (finding["request_ids"], finding["figures"]["need"], finding["figures"]["have"]) == (["big", "small"], 8, 4)
+
+
+def test_a_rejected_request_says_what_it_asked_for() -> None:
+    """It never waited: an engine refused it at the door."""
+    run = scenario().request("a", "aaaa").run()
+    rejected = ev.RequestRejected(request_id="long", reason="max_model_len", have=300, limit=128, message="cut it")
+    timeline = read_steps(
+        [(step, [rejected, *events] if step == 1 else events) for step, events in _with_two_steps(run)]
+    )
+    with pytest.raises(UsageError) as caught:
+        explain(timeline, "long")
+    assert caught.value.message == (
+        "long was rejected at step 1, before it reached a queue: max_model_len allows 128, it asked for 300: cut it"
+    )
+
+
+def _with_two_steps(run: CheckedRun) -> list[tuple[int, list[ev.Event]]]:
+    """Adds a step without work to a run of one step."""
+    ((step, events),) = run.sink.steps
+    empty: list[ev.Event] = [
+        ev.StepStarted(step=1, token_budget=64),
+        ev.AdmissionEnded(reason="empty", num_waiting=0, token_budget_left=64),
+        ev.TokensScheduled(request_ids=(), num_tokens=()),
+        ev.StepFinished(),
+    ]
+    return [(step, list(events)), (1, empty)]
