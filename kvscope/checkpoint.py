@@ -1,10 +1,10 @@
 """An `EngineState` as compact opaque bytes, so that a seek need not fold from the first step.
 
-A checkpoint is written against a base: an earlier checkpoint, or the pool as it was at the start. The pool is one
-sequence of block ids (all block tables by arrival, then what is held outside of tables, then the free queue), stored as
-runs copied from the base's sequence; figures of requests are differences to the base's. What follows from the rest is
-left out: reference counts (how many tables hold a block), whose a published block is (mostly: the table's it stands in,
-or as in the base). Left out too: what belongs to one step alone, requests that have ended, block hashes.
+The pool is one sequence of block ids (all block tables by arrival, then what is held outside of tables, then the free
+queue); beside it, place by place, run who computed the block and at which index of its table. A complete checkpoint
+holds these. Others refer to a complete one, their base: runs copied from its sequence, and what was published or
+evicted since; figures of requests are differences. What follows from the rest is left out: reference counts (how
+many tables hold a block). Left out too: what belongs to one step alone, requests that have ended, block hashes.
 
 Requests are stored as numbers; who reads them back gives the names. Decoding trusts nothing: types and ranges are
 checked, sizes are bounded, and damage raises `RecordingError`.
@@ -16,10 +16,10 @@ import gc
 import struct
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import accumulate, chain, repeat
+from dataclasses import dataclass
+from itertools import accumulate, chain, compress
 from operator import add, sub
 from typing import Any, get_args
 
@@ -27,7 +27,7 @@ import msgspec
 
 from kvscope.errors import RecordingError
 from kvscope.events import EngineConfigured
-from kvscope.state import NULL_BLOCK, EngineState, RequestState, RequestStatus
+from kvscope.state import EngineState, RequestState, RequestStatus
 
 _MAX_BYTES = 1 << 28
 """Bound of what a checkpoint may unpack to: 256 MiB is far more than any pool needs."""
@@ -55,25 +55,11 @@ _STEPS = ("first_admitted_step", "admitted_step", "first_token_step")
 _NUM_FIGURES = 2 + len(_FIGURES) + len(_STEPS)
 """Status and length of the block table come before them."""
 
-_NUM_BLOCKS = 1
-_ARRIVAL_STEP = 2
-"""Places in the figures. A request of a known name that arrived in another step is another request."""
-_NUM_CACHED_BLOCKS = 2 + _FIGURES.index("num_cached_blocks")
+_NO_OWNER = 0
+"""Stands where a block is not published; requests are numbered from 1."""
 
-Owner = tuple[str, int]
+NumberOf = Callable[[str], int]
 NamesOf = Callable[[Collection[int]], Mapping[int, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointBase:
-    """What a later checkpoint refers to."""
-
-    blocks: list[int]
-    """All block tables by arrival, referenced blocks that stand in no table, then the free queue."""
-    cached_from: dict[int, Owner]
-    requests: dict[str, _Known]
-    place_of: dict[int, int] = field(default_factory=dict)
-    """Each block's (last) place in `blocks`; only an encoder fills it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +69,23 @@ class _Known:
     figures: list[int]
     arrival_time: float
     cache_salt: str | None
+
+
+_UNKNOWN = _Known([0] * _NUM_FIGURES, 0.0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBase:
+    """A complete checkpoint, as others refer to it."""
+
+    blocks: list[int]
+    """All block tables by arrival, referenced blocks that stand in no table, then the free queue."""
+    owners: list[int]
+    """The number of the request that computed each of them, `_NO_OWNER` where it is not published."""
+    indexes: list[int]
+    """Its index in that request's table."""
+    requests: dict[int, _Known]
+    """By number."""
 
 
 class _NewRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -105,86 +108,84 @@ class _Checkpoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     waiting: list[int]
     """Places in `requests`."""
     running: list[int]
-    run_starts: bytes
-    """Places in the base's blocks, four bytes each, least significant bytes of all first."""
-    run_lengths: list[int]
-    """Negative: backwards."""
+    blocks: bytes
+    """Complete: the block ids. Else: where runs begin in the base's blocks. In the form of `_planes`."""
+    run_lengths: list[int] | None
+    """None in a complete one. Negative: backwards."""
     extra_references: list[tuple[int, int]]
     """Block and count, of blocks that are referenced beyond the tables that hold them."""
     num_orphans: int
     """How many of these stand in no table, between the tables and the free queue."""
-    unpublished_starts: bytes
-    unpublished_lengths: list[int]
-    """Runs of the base's blocks: published then, evicted since (and published again, perhaps)."""
-    not_published: list[int]
-    """Blocks among the published ones of a table that are not."""
-    owners: list[int]
-    """Published, neither as in the base nor by the table: the numbers of the requests whose they are."""
-    num_owned: list[int]
-    owned_indexes: list[int]
-    owned_places: list[int]
-    """For each owner in turn so many indexes in its table, and places in the blocks; both as differences."""
+    changed_places: list[int]
+    """Where owner or index may differ from what the copied runs say; differences, like the next two."""
+    changed_owners: list[int]
+    changed_indexes: list[int]
     duplicate_groups: list[list[int]]
 
 
-def encode_checkpoint(
-    state: EngineState,
-    number_of: Callable[[str], int],
-    base: CheckpointBase | None = None,
-    changed_blocks: Collection[int] | None = None,
-) -> bytes:
-    """Returns the state after its last step as bytes. A later checkpoint may refer to it by `base_of(state)`.
-
-    `changed_blocks`: all that were published, evicted or un-published since the base; more of them do no harm, None
-    stands for all.
-    """
-    if base is None:
-        base, changed_blocks = _start(len(state.ref_cnts)), state.cached_from
-    elif changed_blocks is None:
-        changed_blocks = state.cached_from.keys() | base.cached_from.keys()
-    if not base.place_of:
-        base.place_of.update(zip(base.blocks, range(len(base.blocks)), strict=True))
+def encode_complete(state: EngineState, number_of: NumberOf) -> tuple[bytes, CheckpointBase]:
+    """Returns the state after its last step, and what others need to refer to it."""
     requests = _live_requests(state)
     blocks, extra, num_orphans = _blocks_of(state, requests)
-    known = _known_of(requests)
-    place = {request_id: index for index, request_id in enumerate(known)}
-    starts, lengths = _runs(base, blocks)
-    unpublished = sorted(base.place_of[block_id] for block_id in changed_blocks if block_id in base.cached_from)
-    unpublished_starts, unpublished_lengths = _runs(base, [base.blocks[place] for place in unpublished])
-    owners, num_owned, owned_indexes, owned_places = _owners(state, changed_blocks, blocks, number_of)
+    owners, indexes = _publication(state, blocks, number_of)
+    base = CheckpointBase(blocks, owners, indexes, _known_of(requests, number_of))
+    places = list(compress(range(len(owners)), owners))
+    changes = (places, [owners[place] for place in places], [indexes[place] for place in places])
+    nothing = CheckpointBase([], [], [], {})
+    return _encode(state, nothing, base.requests, _planes(blocks), None, extra, num_orphans, changes), base
+
+
+def encode_delta(
+    state: EngineState, number_of: NumberOf, base: CheckpointBase, changed_blocks: Collection[int]
+) -> bytes:
+    """Returns the state after its last step, to be decoded with the base.
+
+    `changed_blocks`: all that were published, evicted or un-published since the base; more of them do no harm.
+    """
+    requests = _live_requests(state)
+    blocks, extra, num_orphans = _blocks_of(state, requests)
+    starts, lengths = _runs(base.blocks, blocks)
+    is_changed = set(changed_blocks).__contains__
+    places = list(compress(range(len(blocks)), map(is_changed, blocks)))
+    owners, indexes = _publication(state, [blocks[place] for place in places], number_of)
+    known = _known_of(requests, number_of)
+    return _encode(state, base, known, _planes(starts), lengths, extra, num_orphans, (places, owners, indexes))
+
+
+def _encode(
+    state: EngineState,
+    base: CheckpointBase,
+    known: Mapping[int, _Known],
+    blocks: bytes,
+    run_lengths: list[int] | None,
+    extra_references: list[tuple[int, int]],
+    num_orphans: int,
+    changes: tuple[list[int], list[int], list[int]],
+) -> bytes:
+    requests = _live_requests(state)
+    place = {request.request_id: index for index, request in enumerate(requests)}
+    rows = [map(sub, of.figures, base.requests.get(number, _UNKNOWN).figures) for number, of in known.items()]
     packed = _Checkpoint(
         step=state.step,
         token_budget=state.token_budget,
-        requests=_differences([number_of(request_id) for request_id in known]),
+        requests=_differences(list(known)),
         new_requests=[
-            _NewRequest(request.arrival_time, request.cache_salt)
-            for request_id, request in known.items()
-            if not _is_same(base.requests.get(request_id), request.figures)
+            _NewRequest(of.arrival_time, of.cache_salt) for number, of in known.items() if number not in base.requests
         ],
-        columns=_columns(known, base),
+        columns=[list(column) for column in zip(*rows, strict=True)],
         drafts={place[r.request_id]: list(r.draft_token_ids) for r in requests if r.draft_token_ids},
         waiting=[place[request_id] for request_id in state.waiting],
         running=[place[request_id] for request_id in state.running],
-        run_starts=_planes(starts),
-        run_lengths=lengths,
-        extra_references=extra,
+        blocks=blocks,
+        run_lengths=run_lengths,
+        extra_references=extra_references,
         num_orphans=num_orphans,
-        unpublished_starts=_planes(unpublished_starts),
-        unpublished_lengths=unpublished_lengths,
-        not_published=_not_published(state, requests),
-        owners=owners,
-        num_owned=num_owned,
-        owned_indexes=_differences(owned_indexes),
-        owned_places=_differences(owned_places),
+        changed_places=_differences(changes[0]),
+        changed_owners=_differences(changes[1]),
+        changed_indexes=_differences(changes[2]),
         duplicate_groups=[list(g) for g in {id(g): g for g in state.duplicate_groups.values()}.values()],
     )
     return zlib.compress(msgspec.msgpack.encode(packed), 6)
-
-
-def base_of(state: EngineState) -> CheckpointBase:
-    """Returns what a later checkpoint needs to refer to one of this state."""
-    requests = _live_requests(state)
-    return CheckpointBase(_blocks_of(state, requests)[0], dict(state.cached_from), _known_of(requests))
 
 
 def decode_checkpoint(
@@ -192,16 +193,18 @@ def decode_checkpoint(
 ) -> EngineState:
     """Returns a new state. Raises `RecordingError` on damage."""
     with _damage_reported(), _collector_paused():
-        packed, base = _unpack(data, config, base)
-        blocks, known, cached_from = _restore(packed, names_of, base)
-        requests = _requests(packed, known, blocks)
+        packed, pool = _restore(data, base)
+        names = names_of({*pool.requests, *pool.owners} - {_NO_OWNER})
+        requests = _requests(packed, pool, names)
         num_in_tables = sum(len(request.block_ids) for request in requests)
         ref_cnts = [0] * config.num_gpu_blocks
-        for block_id in blocks[:num_in_tables]:
+        for block_id in pool.blocks[:num_in_tables]:
             ref_cnts[block_id] += 1
         for block_id, count in packed.extra_references:
             ref_cnts[block_id] += count
-        free_blocks = blocks[num_in_tables + packed.num_orphans :]
+        owners = zip(map(names.get, pool.owners), pool.indexes, strict=True)
+        cached_from: Any = dict(compress(zip(pool.blocks, owners, strict=True), pool.owners))
+        free_blocks = pool.blocks[num_in_tables + packed.num_orphans :]
         groups = [dict.fromkeys(group) for group in packed.duplicate_groups]
         return EngineState(
             config=config,
@@ -219,12 +222,10 @@ def decode_checkpoint(
         )
 
 
-def decode_base(data: bytes, config: EngineConfigured, names_of: NamesOf) -> CheckpointBase:
-    """Returns of a checkpoint that has no base itself what others need to refer to it. Raises `RecordingError`."""
+def decode_base(data: bytes) -> CheckpointBase:
+    """Returns of a complete checkpoint what others need to refer to it. Raises `RecordingError` on damage."""
     with _damage_reported(), _collector_paused():
-        packed, base = _unpack(data, config, None)
-        blocks, known, cached_from = _restore(packed, names_of, base)
-        return CheckpointBase(blocks, cached_from, known)
+        return _restore(data, None)[1]
 
 
 @contextmanager
@@ -250,38 +251,30 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _unpack(data: bytes, config: EngineConfigured, base: CheckpointBase | None) -> tuple[_Checkpoint, CheckpointBase]:
+def _restore(data: bytes, base: CheckpointBase | None) -> tuple[_Checkpoint, CheckpointBase]:
+    """Returns the checkpoint's own records, and pool and requests as they were."""
     unzip = zlib.decompressobj()
     raw = unzip.decompress(data, _MAX_BYTES)
     if unzip.unconsumed_tail:
         raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
-    return msgspec.msgpack.decode(raw, type=_Checkpoint), _start(config.num_gpu_blocks) if base is None else base
-
-
-def _restore(
-    packed: _Checkpoint, names_of: NamesOf, base: CheckpointBase
-) -> tuple[list[int], dict[str, _Known], dict[int, Owner]]:
-    """Returns the blocks, what is known of the requests, and whose the published blocks are."""
-    blocks = _copy_runs(base.blocks, _from_planes(packed.run_starts), packed.run_lengths)
-    numbers = _sums(packed.requests)
-    names = names_of({*numbers, *packed.owners})
-    known = _known_requests(packed, [names[number] for number in numbers], base)
-    cached_from = _owners_by_table(known, blocks)
-    as_in_base = dict(base.cached_from)
-    for block_id in _copy_runs(base.blocks, _from_planes(packed.unpublished_starts), packed.unpublished_lengths):
-        del as_in_base[block_id]
-    cached_from.update(as_in_base)
-    for block_id in packed.not_published:
-        del cached_from[block_id]
-    owners = chain.from_iterable(map(repeat, map(names.__getitem__, packed.owners), packed.num_owned))
-    owned = map(blocks.__getitem__, _sums(packed.owned_places))
-    cached_from.update(zip(owned, zip(owners, _sums(packed.owned_indexes), strict=True), strict=True))
-    return blocks, known, cached_from
-
-
-def _start(num_gpu_blocks: int) -> CheckpointBase:
-    """Returns the base of a checkpoint that has none: the pool as it was at the start."""
-    return CheckpointBase(list(range(NULL_BLOCK + 1, num_gpu_blocks)), {}, {})
+    packed = msgspec.msgpack.decode(raw, type=_Checkpoint)
+    numbers = _from_planes(packed.blocks)
+    if packed.run_lengths is None:
+        base = CheckpointBase([], [], [], {})
+        blocks, owners, indexes = list(numbers), [_NO_OWNER] * len(numbers), [0] * len(numbers)
+    elif base is None:
+        raise ValueError("it refers to another checkpoint")
+    else:
+        blocks = _copy_runs(base.blocks, numbers, packed.run_lengths)
+        owners = _copy_runs(base.owners, numbers, packed.run_lengths)
+        indexes = _copy_runs(base.indexes, numbers, packed.run_lengths)
+    changes = zip(
+        _sums(packed.changed_places), _sums(packed.changed_owners), _sums(packed.changed_indexes), strict=True
+    )
+    for place, owner, index in changes:
+        owners[place] = owner
+        indexes[place] = index
+    return packed, CheckpointBase(blocks, owners, indexes, _known_requests(packed, base))
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -293,8 +286,8 @@ def _live_requests(state: EngineState) -> list[RequestState]:
     return [request for request_id, request in state.requests.items() if request_id not in ended]
 
 
-def _known_of(requests: Sequence[RequestState]) -> dict[str, _Known]:
-    return {r.request_id: _Known(_figures_of(r), r.arrival_time, r.cache_salt) for r in requests}
+def _known_of(requests: Sequence[RequestState], number_of: NumberOf) -> dict[int, _Known]:
+    return {number_of(r.request_id): _Known(_figures_of(r), r.arrival_time, r.cache_salt) for r in requests}
 
 
 def _figures_of(request: RequestState) -> list[int]:
@@ -307,55 +300,40 @@ def _figures_of(request: RequestState) -> list[int]:
     ]
 
 
-def _is_same(known: _Known | None, figures: list[int]) -> bool:
-    return known is not None and known.figures[_ARRIVAL_STEP] == figures[_ARRIVAL_STEP]
-
-
-def _columns(requests: Mapping[str, _Known], base: CheckpointBase) -> list[list[int]]:
-    """Returns the figures by column, as differences to those of the base."""
-    zero = _Known([0] * _NUM_FIGURES, 0.0, None)
-    rows = [
-        list(map(sub, request.figures, base.requests.get(request_id, zero).figures))
-        for request_id, request in requests.items()
-    ]
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _known_requests(packed: _Checkpoint, names: list[str], base: CheckpointBase) -> dict[str, _Known]:
+def _known_requests(packed: _Checkpoint, base: CheckpointBase) -> dict[int, _Known]:
     """Returns figures and constants of each request, by arrival."""
-    if names and len(packed.columns) != _NUM_FIGURES:
+    numbers, new_requests = _sums(packed.requests), iter(packed.new_requests)
+    if numbers and len(packed.columns) != _NUM_FIGURES:
         raise ValueError(f"{len(packed.columns)} figures a request")
-    zero, new_requests = [0] * _NUM_FIGURES, iter(packed.new_requests)
-    known: dict[str, _Known] = {}
-    for name, row in zip(names, zip(*packed.columns, strict=True), strict=True):
-        old = base.requests.get(name)
-        figures = list(map(add, zero if old is None else old.figures, row))
-        if old is not None and _is_same(old, figures):
-            known[name] = _Known(figures, old.arrival_time, old.cache_salt)
-        else:
+    known: dict[int, _Known] = {}
+    for number, row in zip(numbers, zip(*packed.columns, strict=True), strict=True):
+        old = base.requests.get(number)
+        if old is None:
             new = next(new_requests, None)
             if new is None:
-                raise ValueError(f"nothing is known of {name}")
-            known[name] = _Known(figures, new.arrival_time, new.cache_salt)
+                raise ValueError(f"nothing is known of request {number}")
+            known[number] = _Known(list(row), new.arrival_time, new.cache_salt)
+        else:
+            known[number] = _Known(list(map(add, old.figures, row)), old.arrival_time, old.cache_salt)
     return known
 
 
-def _requests(packed: _Checkpoint, known: Mapping[str, _Known], blocks: list[int]) -> list[RequestState]:
+def _requests(packed: _Checkpoint, pool: CheckpointBase, names: Mapping[int, str]) -> list[RequestState]:
     requests: list[RequestState] = []
     begin = 0
-    for place, (name, of) in enumerate(known.items()):
+    for place, (number, of) in enumerate(pool.requests.items()):
         status, num_blocks, *figures = of.figures
         by_name: dict[str, Any] = dict(zip(_FIGURES, figures, strict=False))
-        steps = [step - 1 if step else None for step in figures[len(_FIGURES) :]]
         request = RequestState(
-            request_id=name,
+            request_id=names[number],
             status=_STATUSES[status],
-            block_ids=blocks[begin : begin + num_blocks],
+            block_ids=pool.blocks[begin : begin + num_blocks],
             draft_token_ids=tuple(packed.drafts.get(place, ())),
             arrival_time=of.arrival_time,
             cache_salt=of.cache_salt,
             **by_name,
         )
+        steps = [step - 1 if step else None for step in figures[len(_FIGURES) :]]
         request.first_admitted_step, request.admitted_step, request.first_token_step = steps
         requests.append(request)
         begin += num_blocks
@@ -379,16 +357,27 @@ def _blocks_of(state: EngineState, requests: Sequence[RequestState]) -> tuple[li
     return in_tables + orphans + list(state.free_queue), extra, len(orphans)
 
 
-def _runs(base: CheckpointBase, blocks: list[int]) -> tuple[list[int], list[int]]:
+def _publication(state: EngineState, blocks: Iterable[int], number_of: NumberOf) -> tuple[list[int], list[int]]:
+    """Returns the owner's number and the index of each block."""
+    nobody: tuple[str | None, int] = (None, 0)
+    pairs = [state.cached_from.get(block_id, nobody) for block_id in blocks]
+    numbers: dict[str | None, int] = {None: _NO_OWNER}
+    for request_id, _ in pairs:
+        if request_id is not None and request_id not in numbers:
+            numbers[request_id] = number_of(request_id)
+    return [numbers[request_id] for request_id, _ in pairs], [index for _, index in pairs]
+
+
+def _runs(base: list[int], blocks: list[int]) -> tuple[list[int], list[int]]:
     """Returns where in the base to copy `blocks` from: starts and lengths, negative where a run goes backwards."""
-    forwards, backwards, place_of = base.blocks, base.blocks[::-1], base.place_of
-    last = len(forwards) - 1
+    place_of = dict(zip(base, range(len(base)), strict=True))
+    backwards, last = base[::-1], len(base) - 1
     starts: list[int] = []
     lengths: list[int] = []
     begin = 0
     while begin < len(blocks):
         place = place_of[blocks[begin]]
-        length = _common_length(blocks, begin, forwards, place)
+        length = _common_length(blocks, begin, base, place)
         if length == 1:
             length = -_common_length(blocks, begin, backwards, last - place)
         starts.append(place)
@@ -418,72 +407,17 @@ def _common_length(a: list[int], a_begin: int, b: list[int], b_begin: int) -> in
 def _copy_runs(base: list[int], starts: Sequence[int], lengths: Sequence[int]) -> list[int]:
     if len(starts) != len(lengths):
         raise ValueError(f"{len(starts)} runs have {len(lengths)} lengths")
-    blocks: list[int] = []
+    copied: list[int] = []
     done = 0
-    for run in [index for index, length in enumerate(lengths) if length != 1]:  # single blocks are copied in one go
-        blocks += map(base.__getitem__, starts[done:run])
+    for run in [index for index, length in enumerate(lengths) if length != 1]:  # single places are copied in one go
+        copied += map(base.__getitem__, starts[done:run])
         start, length = starts[run], lengths[run]
         if not (0 <= start < len(base) and -1 <= start + length <= len(base)):
             raise ValueError(f"{length} blocks from place {start} of {len(base)}")
-        blocks += base[start : start + length] if length > 0 else base[start + length + 1 : start + 1][::-1]
+        copied += base[start : start + length] if length > 0 else base[start + length + 1 : start + 1][::-1]
         done = run + 1
-    blocks += map(base.__getitem__, starts[done:])
-    return blocks
-
-
-def _owners_by_table(known: Mapping[str, _Known], blocks: list[int]) -> dict[int, Owner]:
-    """Returns whose the published blocks of the tables would be, if each were its table's."""
-    owners: dict[int, Owner] = {}
-    begin = 0
-    for request_id, of in known.items():
-        num_blocks = of.figures[_NUM_BLOCKS]
-        num_cached = min(of.figures[_NUM_CACHED_BLOCKS], num_blocks)
-        owners.update(zip(blocks[begin : begin + num_cached], zip(repeat(request_id), range(num_cached)), strict=True))
-        begin += num_blocks
-    return owners
-
-
-def _not_published(state: EngineState, requests: Sequence[RequestState]) -> list[int]:
-    """Returns the blocks for which `_owners_by_table` is wrong altogether."""
-    is_published = state.cached_from.__contains__
-    missing: dict[int, None] = {}
-    for request in requests:
-        cached = request.block_ids[: request.num_cached_blocks]
-        if not all(map(is_published, cached)):
-            missing.update((block_id, None) for block_id in cached if not is_published(block_id))
-    return list(missing)
-
-
-def _owners(
-    state: EngineState, changed_blocks: Collection[int], blocks: list[int], number_of: Callable[[str], int]
-) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Returns the owners of changed blocks that do not follow from the one table in which the block stands.
-
-    They are the owners' numbers, how many blocks each has, and these blocks' indexes and places, owner by owner.
-    """
-    requests, ended, ref_cnts = state.requests, set(state.ended_ids), state.ref_cnts
-    by_owner: dict[str, list[tuple[int, int]]] = {}
-    for block_id in changed_blocks:
-        owner = state.cached_from.get(block_id)
-        if owner is None:
-            continue
-        request_id, index = owner
-        request = requests.get(request_id)
-        if request is not None and ref_cnts[block_id] == 1 and request_id not in ended:
-            table = request.block_ids
-            if index < request.num_cached_blocks and index < len(table) and table[index] == block_id:
-                continue
-        by_owner.setdefault(request_id, []).append((index, block_id))
-    if not by_owner:
-        return [], [], [], []
-    place_of = dict(zip(blocks, range(len(blocks)), strict=True))
-    owned = [pair for pairs in by_owner.values() for pair in sorted(pairs)]
-    return (
-        [number_of(request_id) for request_id in by_owner],
-        [len(pairs) for pairs in by_owner.values()],
-        [index for index, _ in owned],
-        [place_of[block_id] for _, block_id in owned],
-    )
+    copied += map(base.__getitem__, starts[done:])
+    return copied
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kvscope import events as ev
-from kvscope.checkpoint import CheckpointBase, base_of, encode_checkpoint
+from kvscope.checkpoint import CheckpointBase, encode_complete, encode_delta
 from kvscope.errors import RecordingError
 from kvscope.recording.layouts import TOKENS_SAMPLED
 from kvscope.recording.rows import encode_events
@@ -231,12 +231,13 @@ class Writer:
         self._work = 0
         if self._base is not None and self._num_deltas < self._policy.deltas_per_base:
             base_step, base = self._base
-            data = encode_checkpoint(state, self._tables.number_of, base, self._changed_blocks)
+            data = encode_delta(state, self._tables.number_of, base, self._changed_blocks)
             self._num_deltas += 1
             self._checkpoint_rows.append((state.step, base_step, data))
         else:
-            self._checkpoint_rows.append((state.step, None, encode_checkpoint(state, self._tables.number_of)))
-            self._base, self._num_deltas = (state.step, base_of(state)), 0
+            data, base = encode_complete(state, self._tables.number_of)
+            self._checkpoint_rows.append((state.step, None, data))
+            self._base, self._num_deltas = (state.step, base), 0
             self._changed_blocks.clear()
 
     def _flush(self) -> None:

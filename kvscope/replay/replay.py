@@ -212,14 +212,14 @@ class Replay:
         found = self._file.checkpoint_before(step + 1)
         if found is None or found[0] != step or self._config is None:
             raise RecordingError(f"{self.path} has no checkpoint of step {step}")
-        base = None if found[1] is None else self._base(found[1], self._config)
+        base = None if found[1] is None else self._base(found[1])
         return decode_checkpoint(self._file.checkpoint(step), self._config, self._file.names_of, base)
 
-    def _base(self, step: int, config: EngineConfigured) -> CheckpointBase:
+    def _base(self, step: int) -> CheckpointBase:
         """Returns what checkpoints refer to; neighbours refer to the same."""
         base = self._bases.get(step)
         if base is None:
-            base = self._bases[step] = decode_base(self._file.checkpoint(step), config, self._file.names_of)
+            base = self._bases[step] = decode_base(self._file.checkpoint(step))
             if len(self._bases) > _MAX_REMEMBERED_BASES:
                 self._bases.popitem(last=False)
         self._bases.move_to_end(step)
