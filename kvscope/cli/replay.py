@@ -34,4 +34,4 @@ def replay(
         last = timeline.last_step
         timeline.close()
         raise UsageError(f"there is no step {step} in {files[0]}: it has {timeline.first_step} to {last}")
-    run_app(timeline, initial_step=step, is_ascii=is_ascii, theme=theme)
+    run_app(timeline, open_timeline=open_recording, initial_step=step, is_ascii=is_ascii, theme=theme)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +19,7 @@ from kvscope.analysis.text import visible
 from kvscope.control import EngineControl, EngineStatus
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.replay.timeline import Timeline
+from kvscope.tui.answers import Answers, OpenTimeline
 from kvscope.tui.engine_commands import EngineCommands
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.navigation import Navigation
@@ -32,8 +33,6 @@ from kvscope.tui.view.help import KeyHelp, help_lines
 from kvscope.tui.view.lines import Line
 from kvscope.tui.view.step import sentence_rows
 from kvscope.tui.widgets.panel import Panel
-
-OpenTimeline = Callable[[Path], Timeline]
 
 POLL_SECONDS = 0.06
 """How often a growing recording is looked at: well under what the eye takes for a delay."""
@@ -82,6 +81,7 @@ class KvscopeApp(App[None]):
         self.model = ScreenModel(timeline=None, control=control, glyphs=glyphs)
         self.navigation = Navigation(self)
         self.engine = EngineCommands(self, is_chat=is_chat)
+        self.answers = Answers(self, open_timeline)
         self._first_timeline = timeline
         self._initial_step = initial_step
         self._open_timeline = open_timeline

@@ -316,5 +316,44 @@ async def test_every_size_can_be_had_and_changed() -> None:
             assert app.main_screen.header.size.width == size[0]
 
 
+async def test_an_empty_prompt_leaves_the_arrows_to_time() -> None:
+    app = live_screen(FakeEngine(RUNNING), [scenes.one_request()])
+    async with app.run_test(size=(120, 40)) as pilot:
+        app._poll()
+        await settle(pilot)
+        app.open_prompt()
+        await pilot.press("left", "shift+left", "right")
+        await settle(pilot)
+        assert app.model.step == 1
+        await pilot.press("a", "left")
+        await settle(pilot)
+        assert (app.model.step, app.main_screen.prompt.cursor_position) == (1, 0)
+
+
+async def test_w_answers_why_the_selected_request_waits_and_leaves_the_step_as_it_was() -> None:
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("w")
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+        answer = shown(app.screen.query_one("#text", LinesView).lines)
+        assert "req-5: 31 prompt tokens, 0 of at most 25 sampled; arrived at step 4" in answer
+        await pilot.press("escape")
+        assert app.model.moment is not None
+        assert (app.model.step, app.model.moment.state.step) == (6, 6)
+
+
+async def test_a_step_is_copied_as_markdown_and_as_a_command() -> None:
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("y")
+        assert app.clipboard.startswith("Step 6 of scene.db\n\n```\n")
+        assert "req-5 not admitted: needs 8+1 blocks" in app.clipboard
+        await pilot.press("Y")
+        assert app.clipboard == "kvscope show scene.db --step 6"
+
+
 def test_the_screen_needs_no_torch() -> None:
     assert "torch" not in sys.modules

@@ -27,8 +27,8 @@ KEYS = (
     ("n N", "event"),
     ("space", "run"),
     ("⏎", "open"),
+    ("w", "why"),
     (":", "go to"),
-    ("tab", "panel"),
     ("p", "prompt"),
     ("q", "quit"),
     ("?", "help"),
@@ -192,6 +192,10 @@ class MainScreen(TimeScreen):
         self._is_prompt_open = False
         self._arrange()
         self.queues_panel.focus()
+
+    @on(PromptLine.Moved)
+    def _move_from_prompt(self, message: PromptLine.Moved) -> None:
+        self.kvscope.navigation.move_by(message.num_steps)
 
     @on(PromptLine.Sent)
     async def _send_prompt(self, message: PromptLine.Sent) -> None:

@@ -104,11 +104,18 @@ class TextModal(ModalScreen[None]):
     def on_resize(self, event: events.Resize) -> None:
         self._show()
 
+    def fill(self, lines: Callable[[int], Sequence[Line]]) -> None:
+        """Shows other lines, which took a while to come."""
+        self._build = lines
+        self._show()
+
     def action_scroll(self, num_lines: int) -> None:
         self._first += num_lines
         self._show()
 
     def _show(self) -> None:
+        if not self._view.is_mounted:
+            return
         columns, rows = self.app.size
         self._lines = self._build(columns - 6)
         height = max(rows - 4, 1)

@@ -22,6 +22,7 @@ KEYS = (
     ("j k", "move"),
     ("⏎", "go to"),
     ("tab", "panel"),
+    ("w", "why"),
     ("n N", "event"),
     ("?", "help"),
 )

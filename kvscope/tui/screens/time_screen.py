@@ -46,6 +46,9 @@ class TimeScreen(Screen[None]):
         Binding("comma", "block(-1)", "previous block", show=False, id="move.block_back"),
         Binding("semicolon", "block(1)", "next block", show=False, id="move.block_on"),
         Binding("enter", "open", "open", show=False, id="look.open"),
+        Binding("w", "why", "why: waited, preempted, missed, slow", show=False, id="look.why"),
+        Binding("y", "copy_step", "copy the step as Markdown", show=False, id="keep.copy"),
+        Binding("Y", "copy_command", "copy the command that shows it", show=False, id="keep.copy_command"),
         Binding("question_mark", "help", "all keys", show=False, id="leave.help"),
         Binding("u,backspace", "back", "back: place and step", show=False, id="leave.back"),
         Binding("U", "forward", "forward again", show=False, id="leave.forward"),
@@ -107,6 +110,15 @@ class TimeScreen(Screen[None]):
 
     def action_abort(self) -> None:
         self.kvscope.engine.ask_abort()
+
+    def action_why(self) -> None:
+        self.kvscope.answers.open_why()
+
+    def action_copy_step(self) -> None:
+        self.kvscope.answers.copy_step()
+
+    def action_copy_command(self) -> None:
+        self.kvscope.answers.copy_command()
 
     def action_help(self) -> None:
         self.kvscope.open_help()

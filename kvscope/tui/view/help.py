@@ -10,7 +10,7 @@ from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import Line, Span, line_width, pad
 
 NAME_COLUMNS = 10
-GROUPS = ("time", "events", "engine", "move", "look", "leave")
+GROUPS = ("time", "events", "engine", "move", "look", "keep", "leave")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from textual.widgets import Input
 LINE_BREAK = "⏎"
 """How a line break stands in the line."""
 
+TIME_KEYS = {"left": -1, "right": 1, "shift+left": -10, "shift+right": 10}
+
 PLACEHOLDER = "type a prompt, enter sends it to the engine, esc returns to the keys"
 
 
@@ -31,6 +33,13 @@ class PromptLine(Input):
 
     class Left(Message):
         """The prompt line was left."""
+
+    class Moved(Message):
+        """A key of time was pressed while nothing is typed: ← and → are time everywhere."""
+
+        def __init__(self, num_steps: int) -> None:
+            super().__init__()
+            self.num_steps = num_steps
 
     def __init__(self) -> None:
         super().__init__(id="prompt", placeholder=PLACEHOLDER, compact=True, select_on_focus=False)
@@ -55,6 +64,12 @@ class PromptLine(Input):
 
     def action_leave(self) -> None:
         self.post_message(self.Left())
+
+    def on_key(self, event: events.Key) -> None:
+        if not self.value and event.key in TIME_KEYS:
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Moved(TIME_KEYS[event.key]))
 
     def _recall(self, offset: int) -> None:
         self._place = min(max(self._place + offset, 0), len(self._sent))
