@@ -248,7 +248,7 @@ def test_c17_can_it_ever_fit_and_who_let_it_in() -> None:
     assert let_in["free_before_admission"] == truth["free_before_admission"]
     for request_id in ("l0", "l1", "l2"):
         steps = [row["step"] for row in wait["steps"] if request_id in row["fit_alone"]]
-        assert steps == truth[f"steps_{request_id}_would_have_fitted"]
+        assert steps == truth[f"steps_{request_id}_would_have_fitted"] == wait["fitted_behind"][request_id]
     run = {row["request_id"]: row for row in whole_run("c17_heavy_head")["requests"]}
     assert {key: row["first_admitted_step"] for key, row in run.items()} == truth["first_admitted"]
     assert {key: row["recomputed_tokens"] for key, row in run.items()} == truth["recomputed"]

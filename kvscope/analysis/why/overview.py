@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kvscope import events as ev
 from kvscope.analysis.run_figures import FIGURE_KINDS, RequestFigures, run_figures
 from kvscope.replay.timeline import Timeline
 
@@ -84,9 +86,10 @@ class Overview:
 
 def overview(timeline: Timeline) -> Overview:
     """Returns the figures of the whole recording, in one pass over its events."""
-    figures = run_figures(timeline.select_events(FIGURE_KINDS, timeline.first_step, timeline.last_step))
+    late_ids: set[str] = set()
+    figures = run_figures(_noting_late_aborts(timeline, late_ids))
     last_step = timeline.last_step
-    rows = [_row(request, last_step) for request in figures.requests.values()]
+    rows = [_row(request, last_step, request.request_id in late_ids) for request in figures.requests.values()]
     worst = max(rows, key=lambda row: len(row.preemptions), default=None)
     return Overview(
         num_steps=figures.num_steps,
@@ -107,9 +110,19 @@ def _num_admissions(row: RequestLine) -> int:
     return len(row.resumes) + (row.first_admitted_step is not None)
 
 
-def _row(request: RequestFigures, last_step: int) -> RequestLine:
+def _noting_late_aborts(timeline: Timeline, request_ids: set[str]) -> Iterator[tuple[int, Sequence[ev.Event]]]:
+    """Yields the events of the run, and adds the requests that were aborted while they waited and a step executed."""
+    for step, events in timeline.select_events(FIGURE_KINDS, timeline.first_step, timeline.last_step):
+        for event in events:
+            if isinstance(event, ev.RequestAborted) and event.during_execution and event.status != "RUNNING":
+                request_ids.add(event.request_id)
+        yield step, events
+
+
+def _row(request: RequestFigures, last_step: int, was_aborted_late: bool) -> RequestLine:
+    """`was_aborted_late`: it still waited when the admission of its last step stopped."""
     admitted = request.first_admitted_step
-    end = request.finished_step if request.finished_step is not None else last_step + 1
+    end = request.finished_step + was_aborted_late if request.finished_step is not None else last_step + 1
     resumes = [admission.step for admission in request.admissions[1:]]
     waits = [(request.arrival_step, admitted if admitted is not None else end)]
     for index, step in enumerate(request.preempted_steps):

@@ -149,12 +149,12 @@ class PreemptionCollector:
         )
 
     def _resumptions(self) -> list[Resumption]:
-        """One pass over the life: a high-water mark of computed positions says what is computed again."""
+        """What lies below the most tokens that were ever thrown away is computed again."""
         resumptions: list[Resumption] = []
         stories = self._stories
         for index, story in enumerate(stories):
             end = stories[index + 1].step if index + 1 < len(stories) else None
-            mark = self._mark_before(story.step)
+            mark = max(earlier.tokens_thrown_away for earlier in stories[: index + 1])
             span = [n for n in self._notes if n.step > story.step and (end is None or n.step < end)]
             resumed = next((step for step in self._resumed if step > story.step and (end is None or step < end)), None)
             hit, own = self._resumed[resumed] if resumed is not None else (0, 0)
@@ -179,14 +179,3 @@ class PreemptionCollector:
                 )
             )
         return resumptions
-
-    def _mark_before(self, step: int) -> int:
-        """Returns the most tokens that it ever had computed before the step."""
-        return max(
-            (
-                n.share.num_computed_before + n.share.num_tokens - n.share.num_draft_tokens
-                for n in self._notes
-                if n.share is not None and n.step < step
-            ),
-            default=0,
-        )

@@ -115,6 +115,8 @@ class Wait:
     stretches: tuple[Stretch, ...]
     steps: tuple[WaitStep, ...]
     steps_left_out: int
+    fitted_behind: dict[str, tuple[int, ...]]
+    """Who behind it would have been admitted at the head, in which steps (of those that are told one by one)."""
     lower_priority_ran: Overtaken
     overtaken_by: tuple[str, ...]
     """Who arrived later and was admitted for the first time during the wait."""

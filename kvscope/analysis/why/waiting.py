@@ -180,6 +180,7 @@ class WaitCollector:
             stretches=tuple(wait.stretches),
             steps=tuple(wait.steps),
             steps_left_out=wait.steps_left_out,
+            fitted_behind=_fitted_behind(wait.steps),
             lower_priority_ran=Overtaken(
                 steps=tuple(wait.inversion_steps),
                 request_ids=tuple(wait.inversion_ids),
@@ -187,6 +188,14 @@ class WaitCollector:
             ),
             overtaken_by=tuple(wait.overtaken_by),
         )
+
+
+def _fitted_behind(steps: Sequence[WaitStep]) -> dict[str, tuple[int, ...]]:
+    fitted: dict[str, list[int]] = {}
+    for row in steps:
+        for request_id in row.fit_alone:
+            fitted.setdefault(request_id, []).append(row.step)
+    return {request_id: tuple(found) for request_id, found in fitted.items()}
 
 
 def wait_step(

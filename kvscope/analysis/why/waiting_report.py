@@ -18,6 +18,7 @@ from kvscope.analysis.why.words import (
 )
 
 _MAX_WAITS = 4
+_MAX_FITTED = 4
 _MAX_STRETCHES = 12
 
 
@@ -26,6 +27,8 @@ def wait_sentences(request_id: str, waits: Sequence[Wait]) -> Iterator[Line]:
     longest = sorted(waits, key=lambda wait: (wait.ended is not None, -wait.waited_steps))[:_MAX_WAITS]
     for wait in longest:
         yield sentence("✗", *_wait_words(request_id, wait))
+        if wait.fitted_behind and any(stretch.is_head for stretch in wait.stretches):
+            yield sentence("↳", "meanwhile ", *_fitted_words(wait), " would have fitted")
         ran = wait.lower_priority_ran
         if ran.steps:
             yield sentence(
@@ -36,6 +39,17 @@ def wait_sentences(request_id: str, waits: Sequence[Wait]) -> Iterator[Line]:
                 " of lower priority ran and sampled ",
                 figure(count(ran.sampled_tokens, "token")),
             )
+
+
+def _fitted_words(wait: Wait) -> list[Part]:
+    """Returns who behind it would have fitted, in which steps, those of most steps first."""
+    rows = sorted(wait.fitted_behind.items(), key=lambda item: -len(item[1]))
+    parts: list[Part] = []
+    for request_id, steps in rows[:_MAX_FITTED]:
+        parts += [", " if parts else "", request(request_id), f" ({steps_listed(steps)})"]
+    if len(rows) > _MAX_FITTED:
+        parts.append(f" and {count(len(rows) - _MAX_FITTED, 'other')}")
+    return parts
 
 
 def more_waits(waits: Sequence[Wait]) -> Iterator[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvscope import events as ev
 from kvscope.analysis.text import cell_width
 from kvscope.analysis.verdicts import scheduler_config
-from kvscope.analysis.why import explain
+from kvscope.analysis.why import explain, overview
 from kvscope.analysis.why.layout import as_text
 from kvscope.analysis.why.report import report
 from kvscope.analysis.why.standing import standing_before
@@ -61,14 +61,22 @@ def test_a_restored_step_schedules_what_the_recorded_one_did() -> None:
     assert num_drafting > 20
 
 
-def test_every_request_of_every_scenario_has_an_answer_in_80_columns() -> None:
-    for name, golden in golden_runs("scenarios").items():
+def test_the_answers_on_every_request_agree_with_the_overview_and_fit_80_columns() -> None:
+    """The overview counts events, the answers follow states: two ways to the same figures."""
+    for name, golden in _runs().items():
         timeline = _recorded(name, golden)
+        rows = {row.request_id: row for row in overview(timeline).requests}
         for request_id in timeline.request_ids():
-            answer = explain(timeline, request_id)
-            waits = answer.waiting.waits
-            assert sum(wait.waited_steps for wait in waits) == sum(
-                request_id in timeline.at(step).state.waiting for step in range(timeline.last_step + 1)
-            ), f"{name}, {request_id}"
+            answer, row = explain(timeline, request_id), rows[request_id]
+            told = answer.request
+            assert (told.waited_steps, told.waited_steps_in_all) == (row.waited_steps, row.waited_steps_in_all), name
+            assert (told.preemptions, told.resumes) == (row.preemptions, row.resumes), name
+            assert told.recomputed_tokens == row.recomputed_tokens, name
+            hits = (answer.missed.own_hit_tokens, answer.missed.others_hit_tokens)
+            assert hits == (row.own_hit_tokens, row.others_hit_tokens), name
+            assert all(admission.hits_hold_its_tokens for admission in answer.missed.admissions), name
+            for gap in answer.slow.gaps:
+                parts = gap.own_steps + gap.preempted_steps + gap.recompute_steps + gap.skipped_steps
+                assert parts == gap.steps, f"{name}: {gap}"
             assert max(map(cell_width, as_text(report(answer)).splitlines())) <= 80
         timeline.close()
