@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,10 @@ import typer
 if TYPE_CHECKING:
     from kvscope.analysis.detectors import Finding
     from kvscope.analysis.why import Overview, WhyAnswer
+
+
+MANY_STEPS = 5000
+"""Beyond so many steps an answer takes a while, and the command says what it is doing."""
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +45,8 @@ def why(
     if request is None and step is not None:
         raise UsageError("--step looks at one request: name it, as in `kvscope why FILE REQUEST --step 7`")
     with open_recording(file) as timeline:
+        if timeline.last_step >= MANY_STEPS:
+            print(f"looking at up to {timeline.last_step + 1} steps, one by one …", file=sys.stderr)
         if request is not None:
             answer = explain(timeline, request, step)
             print(as_json(answer) if wants_json else as_text(report(answer)))
