@@ -16,7 +16,7 @@ from kvscope.engine.model.decoder import Decoder, WeightSource, build_decoder
 from kvscope.engine.model.gguf_file import GGUFFile, GGUFWeights
 from kvscope.engine.model.gguf_tokenizer import tokenizer_from_gguf
 from kvscope.engine.model.hub import is_hub_id, snapshot_folder
-from kvscope.engine.model.memory import choose_num_gpu_blocks, choose_num_threads, free_memory_bytes
+from kvscope.engine.model.memory import check_fits, choose_num_gpu_blocks, choose_num_threads, free_memory_bytes
 from kvscope.engine.model.model_runner import TorchModelRunner
 from kvscope.engine.model.sampler import Sampler
 from kvscope.engine.model.tokenizer import Tokenizer
@@ -79,7 +79,14 @@ class Model:
         )
 
     def new_runner(self, *, num_blocks: int, block_size: int, sampler: Sampler | None = None) -> TorchModelRunner:
-        """Returns a runner over a new KV cache of `num_blocks` blocks (the scheduler's `num_gpu_blocks`)."""
+        """Returns a runner over a new KV cache of `num_blocks` blocks (the scheduler's `num_gpu_blocks`).
+
+        Raises:
+            ModelError: there is not so much memory.
+        """
+        check_fits(
+            num_blocks * block_size * self.kv_bytes_per_token, num_blocks, free_memory_bytes(self.decoder.device)
+        )
         return TorchModelRunner(self.decoder, num_blocks=num_blocks, block_size=block_size, sampler=sampler)
 
 

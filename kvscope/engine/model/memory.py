@@ -64,12 +64,25 @@ def choose_num_gpu_blocks(
     return needed
 
 
+def check_fits(num_bytes: int, num_blocks: int, free_bytes: int | None) -> None:
+    """Raises `ModelError` for a KV cache larger than the free memory: a process that takes it all is killed unheard."""
+    if free_bytes is not None and num_bytes > free_bytes:
+        raise ModelError(
+            f"{num_blocks:,} blocks need {_mib(num_bytes)} of KV cache and {_mib(free_bytes)} are free; "
+            f"set --num-gpu-blocks to at most {free_bytes * num_blocks // num_bytes:,}"
+        )
+
+
 def choose_num_threads() -> int:
-    """Returns how many threads torch should use: OMP_NUM_THREADS, else the cores that this process may use."""
+    """Returns how many threads torch should use: OMP_NUM_THREADS, else all cores but one.
+
+    Screen and recorder need a core. And torch's threads wait for each other by spinning: with one thread more than
+    there are free cores, a step of SmolLM2 was seen to take a second instead of 60 ms.
+    """
     if (asked := os.environ.get("OMP_NUM_THREADS", "")).isdigit() and int(asked) > 0:
         return int(asked)
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(num_cores, _cgroup_cores() or num_cores))
+    return max(1, min(num_cores, _cgroup_cores() or num_cores) - 1)
 
 
 def _cgroup_memory_left() -> int | None:

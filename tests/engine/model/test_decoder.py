@@ -59,12 +59,13 @@ def test_a_sharded_folder_is_read_as_a_whole_one(tmp_path: Path) -> None:
     np.testing.assert_allclose(logits_at_positions(model), EXPECTED["qwen2"], atol=1e-4, rtol=0)
 
 
-def test_bfloat16_is_near_float32(tmp_path: Path) -> None:
-    """The packed products and the shorter numbers: the same model, with three digits."""
-    model = load_model(str(write_folder(tmp_path, FAMILIES["llama2"])), dtype="bfloat16")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_shorter_numbers_are_near_float32(dtype: torch.dtype, tmp_path: Path) -> None:
+    """With bfloat16 come the packed products of `PackedLinear`: the same model, with two or three digits."""
+    model = load_model(str(write_folder(tmp_path, FAMILIES["llama2"])), dtype=str(dtype).removeprefix("torch."))
     runner = model.new_runner(num_blocks=8, block_size=16)
     logits = all_logits(runner, token_ids())[list(POSITIONS)]
-    assert logits.dtype == torch.bfloat16
+    assert logits.dtype == dtype
     expected = np.asarray(EXPECTED["llama2"])
     assert np.abs(logits.float().numpy() - expected).max() < 0.05 * np.abs(expected).max()
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from kvscope.engine.model.memory import choose_num_gpu_blocks, choose_num_threads
+from kvscope.engine.model import memory
+from kvscope.engine.model.loader import Model
+from kvscope.engine.model.memory import check_fits, choose_num_gpu_blocks, choose_num_threads
 from kvscope.errors import ModelError
 
 GIB = 1 << 30
@@ -39,8 +43,28 @@ def test_a_sequence_that_does_not_fit_is_refused_with_the_length_that_would() ->
     assert choose(GIB // 2, max_model_len=262_128) == 16_384
 
 
+def test_a_pool_larger_than_the_memory_is_refused(toy: Model) -> None:
+    check_fits(100, 10, 100)
+    with pytest.raises(ModelError) as caught:
+        check_fits(4 * GIB, 4096, GIB)
+    assert caught.value.message == (
+        "4,096 blocks need 4,096 MiB of KV cache and 1,024 MiB are free; set --num-gpu-blocks to at most 1,024"
+    )
+    with pytest.raises(ModelError, match=r"^1,000,000,000 blocks need"):
+        toy.new_runner(num_blocks=10**9, block_size=16)
+
+
 def test_threads_follow_the_usual_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert choose_num_threads() == 3
-    monkeypatch.setenv("OMP_NUM_THREADS", "many")
-    assert choose_num_threads() >= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this platform has no affinity")
+def test_one_core_is_left_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(memory, "_cgroup_cores", lambda: None)
+    for num_cores, expected in ((1, 1), (2, 1), (8, 7)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=num_cores: set(range(n)))
+        assert choose_num_threads() == expected
+    monkeypatch.setattr(memory, "_cgroup_cores", lambda: 4)
+    assert choose_num_threads() == 3

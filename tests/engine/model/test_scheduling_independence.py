@@ -21,7 +21,7 @@ CACHING = (True, False)
 COMPANY = ("alone", "batch")
 
 TOY_OUTPUT = 40
-SMOLLM2_OUTPUT = 12
+SMOLLM2_OUTPUT = 16
 
 
 @dataclass(frozen=True)
@@ -122,17 +122,24 @@ def test_toy_tokens_do_not_depend_on_any_setting(toy: Model, toy_expected: list[
 
 
 def smollm2_cases() -> list[tuple[list[int], list[int]]]:
-    """Prompts and the tokens that transformers answers with: eight of the recorded ones."""
+    """Eight prompts and the tokens that transformers answers with: six of the recorded ones, two of them twice.
+
+    Chat and raw ones in turn. Those that come twice fill blocks of 32, so that there is something to hit.
+    """
     cases = json.loads(Path(__file__).with_name("smollm2.json").read_text(encoding="utf-8"))
     long_enough = [case for case in cases if len(case["output_token_ids"]) >= SMOLLM2_OUTPUT]
-    return [(case["prompt_token_ids"], case["output_token_ids"][:SMOLLM2_OUTPUT]) for case in long_enough[:8]]
+    chat = [case for case in long_enough if case["is_chat"]]
+    raw = [case for case in long_enough if not case["is_chat"]]
+    chosen = [chat[0], raw[0], chat[0], raw[1], chat[2], raw[2], chat[2], raw[3]]
+    return [(case["prompt_token_ids"], case["output_token_ids"][:SMOLLM2_OUTPUT]) for case in chosen]
 
 
 @pytest.mark.parametrize("setting", pairwise(ALL_SETTINGS), ids=str)
 def test_smollm2_tokens_do_not_depend_on_pairs_of_settings(smollm2: Model, setting: Setting) -> None:
     cases = smollm2_cases()
     prompts = [prompt for prompt, _ in cases]
-    outcomes = run_setting(smollm2, setting, prompts, SMOLLM2_OUTPUT, num_tight=2)
+    num_tight = 1 if setting.block_size == 32 else 2  # few requests grow over a border of 32 tokens
+    outcomes = run_setting(smollm2, setting, prompts, SMOLLM2_OUTPUT, num_tight)
     check(setting, outcomes, [expected for _, expected in cases], max(map(len, prompts)))
 
 
