@@ -112,28 +112,38 @@ def waiting_instant(timeline: Timeline, step: int, request_id: str, queues: Queu
 
     Moves the timeline.
     """
-    standing = standing_before(timeline, step)
+    rerun, changes = step_changes(timeline, step, request_id)
     moment = timeline.at(step)
     if moment.state.config is None or request_id not in moment.state.requests:
         return None
     config = scheduler_config(moment.state.config)
     request = moment.state.requests[request_id]
-    rerun = None
-    # The batch that a static scheduler has formed is not among the recorded facts.
-    if standing is not None and request_id in standing.token_ids and config.batching != "static":
-        rerun = StepRerun(config, standing, request_id)
-    changes = smallest_changes(rerun) if rerun is not None else ()
-    can_rerun = rerun if changes else None
     whole = _changes_from_start(timeline, step, request_id)
     moment = timeline.at(step)
     return WaitingInstant(
         step=step,
-        tests=_tests(timeline, moment, config, request, queues),
-        held_by=_holders(timeline, moment, queues, can_rerun),
+        tests=admission_tests(timeline, moment, request, queues),
+        held_by=holders(timeline, moment, queues, rerun),
         changes=changes,
         changes_from_start=whole,
         capacity=capacity(config, moment.state, request),
     )
+
+
+def step_changes(timeline: Timeline, step: int, request_id: str) -> tuple[StepRerun | None, tuple[Change, ...]]:
+    """Returns what would have admitted a request in a step, and the way to run the step again; moves the timeline.
+
+    None and nothing where the step cannot be run again, or was decided by what is not recorded.
+    """
+    standing = standing_before(timeline, step)
+    if standing is None or request_id not in standing.token_ids or standing.state.config is None:
+        return None, ()
+    config = scheduler_config(standing.state.config)
+    if config.batching == "static":  # the batch that it has formed is not among the recorded facts
+        return None, ()
+    rerun = StepRerun(config, standing, request_id)
+    changes = smallest_changes(rerun)
+    return (rerun if changes else None), changes
 
 
 def _changes_from_start(timeline: Timeline, step: int, request_id: str) -> tuple[Change, ...]:
@@ -167,9 +177,15 @@ def capacity(config: SchedulerConfig, state: EngineState, request: RequestState)
     )
 
 
-def _tests(
-    timeline: Timeline, moment: Moment, config: SchedulerConfig, request: RequestState, queues: Queues
+def admission_tests(
+    timeline: Timeline, moment: Moment, request: RequestState, queues: Queues
 ) -> tuple[AdmissionTest, ...]:
+    """Returns the tests that decide on a waiting request in a step, in the order in which they run.
+
+    `queues` are those at which admission stopped. Does not move the timeline.
+    """
+    assert moment.state.config is not None
+    config = scheduler_config(moment.state.config)
     facts = remembered(timeline).facts(moment)
     pool = pool_at_stop(moment, facts)
     ended = facts.admission_ended
@@ -246,12 +262,13 @@ def _tests(
     return tuple(rows)
 
 
-def _holders(timeline: Timeline, moment: Moment, queues: Queues, rerun: StepRerun | None) -> tuple[Holder, ...]:
+def holders(timeline: Timeline, moment: Moment, queues: Queues, rerun: StepRerun | None) -> tuple[Holder, ...]:
+    """Returns the running requests by what they hold; without `rerun` nobody's end is tried. Moves nothing."""
     state, held = moment.state, held_blocks(moment, queues.running)
     facts = remembered(timeline).facts(moment)
     late_refs = pool_at_stop(moment, facts).late_refs
     freed_late = {r.request_id: len(r.freed_to_head) + len(r.freed_to_tail) for r in facts.late_releases}
-    holders: list[Holder] = []
+    found: list[Holder] = []
     for index, request_id in enumerate(sorted(held, key=lambda key: -held[key])):
         request = state.requests[request_id]
         has_ended = request.finished_step is not None
@@ -265,7 +282,7 @@ def _holders(timeline: Timeline, moment: Moment, queues: Queues, rerun: StepReru
         longest = request.num_prompt_tokens + request.max_tokens
         if state.config is not None:
             longest = min(longest, int(state.config.settings.get("max_model_len", longest)))
-        holders.append(
+        found.append(
             Holder(
                 request_id=request_id,
                 held_blocks=held[request_id],
@@ -279,4 +296,4 @@ def _holders(timeline: Timeline, moment: Moment, queues: Queues, rerun: StepReru
                 priority=request.priority,
             )
         )
-    return tuple(holders)
+    return tuple(found)
