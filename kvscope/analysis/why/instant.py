@@ -97,6 +97,7 @@ class WaitingInstant:
 
     step: int
     tests: tuple[AdmissionTest, ...]
+    """Empty where the step failed before anybody was tested."""
     held_by: tuple[Holder, ...]
     """By what they hold, the largest first."""
     changes: tuple[Change, ...]
@@ -189,7 +190,9 @@ def admission_tests(
     facts = remembered(timeline).facts(moment)
     pool = pool_at_stop(moment, facts)
     ended = facts.admission_ended
-    budget = ended.token_budget_left if ended is not None else 0
+    if ended is None:
+        return ()
+    budget = ended.token_budget_left
     judgement = judged(timeline, moment, request.request_id)
     hits = judgement.hit_block_ids if judgement is not None else ()
     num_free_hits = judgement.num_free_hit_blocks if judgement is not None else 0

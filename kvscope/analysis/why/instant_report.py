@@ -47,6 +47,9 @@ def instant_sections(request_id: str, instant: WaitingInstant, waits: Sequence[W
 
 
 def _tests(instant: WaitingInstant) -> Iterator[Line]:
+    if not instant.tests:
+        yield sentence("✖", "the step failed before anybody was tested")
+        return
     yield from table(
         ("", "test", "need", "have", "setting"),
         [_test_row(test) for test in instant.tests],

@@ -120,7 +120,7 @@ def _stretch_words(stretch: Stretch) -> list[Part]:
         case "budget":
             return [*parts, "found the token budget used up" if parts else "the token budget was used up"]
         case None:
-            return [*parts, "the step did not come to admissions"]
+            return [*parts, "the step failed before admissions"]
         case reason:
             return [*parts, f"was refused: {TEST_NAMES[reason]}" if parts else TEST_NAMES[reason]]
 
@@ -155,15 +155,15 @@ def stretch_table(waits: Sequence[Wait]) -> Iterator[Line]:
     rows: list[list[Part]] = []
     for stretch in stretches[:_MAX_STRETCHES]:
         wm = f"+{stretch.watermark_blocks}wm" if stretch.watermark_blocks else ""
-        reason = stretch.reason or "other"
-        has_figures = reason not in ("preempted", "budget", "policy", "other")
+        reason = stretch.reason
+        has_figures = reason not in (None, "preempted", "budget", "policy", "other")
         rows.append(
             [
                 span_of(stretch.first_step, stretch.last_step),
                 request(stretch.head_id) if not stretch.is_head else "itself",
                 f"{span_of(*stretch.need)}{wm}" if has_figures else "",
                 span_of(*stretch.have) if has_figures else "",
-                TEST_NAMES[reason],
+                TEST_NAMES[reason] if reason is not None else "the step failed before admissions",
             ]
         )
     yield from table(("steps", "head", "need", "have", "what failed"), rows, right=(2, 3))

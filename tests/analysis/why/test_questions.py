@@ -391,3 +391,19 @@ def _with_two_steps(run: CheckedRun) -> list[tuple[int, list[ev.Event]]]:
         ev.StepFinished(),
     ]
     return [(step, list(events)), (1, empty)]
+
+
+def test_a_step_that_failed_tested_nobody() -> None:
+    run = scenario(blocks=9).request("runner", "r" * 14, reply="x" * 6).request("heavy", "h" * 20, at=1).run(3)
+    failed: list[ev.Event] = [
+        ev.StepStarted(step=3, token_budget=64),
+        ev.StepFailed(phase="schedule", error_type="RuntimeError", message="boom"),
+    ]
+    answer = explain(read_steps([*run.sink.steps, (3, failed)]), "heavy", 3)
+    assert answer.waiting.instant is not None
+    assert answer.waiting.instant.tests == ()
+    (wait,) = answer.waiting.waits
+    assert [(stretch.first_step, stretch.last_step, stretch.reason) for stretch in wait.stretches] == [
+        (1, 2, "full_isl"),
+        (3, 3, None),
+    ]
