@@ -20,6 +20,7 @@ from kvscope.control import EngineControl, EngineStatus
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.answers import Answers, OpenTimeline
+from kvscope.tui.desk import Desk
 from kvscope.tui.engine_commands import EngineCommands
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.navigation import Navigation
@@ -82,6 +83,7 @@ class KvscopeApp(App[None]):
         self.navigation = Navigation(self)
         self.engine = EngineCommands(self, is_chat=is_chat)
         self.answers = Answers(self, open_timeline)
+        self.desk = Desk(self, open_timeline)
         self._first_timeline = timeline
         self._initial_step = initial_step
         self._open_timeline = open_timeline
@@ -103,6 +105,7 @@ class KvscopeApp(App[None]):
                 loop.add_signal_handler(number, self.exit)
 
     def on_unmount(self) -> None:
+        self.desk.close()
         if self.model.timeline is not None:
             self.model.timeline.close()
 

@@ -52,6 +52,8 @@ class ScreenModel:
         """What went wrong with the recording, in one line."""
         self.selected_id: str | None = None
         self.block_id: int | None = None
+        self.mark_step: int | None = None
+        """Step A, with which another one is compared."""
         self.steps_per_column = 1
         self.window: Window | None = None
         self.scheduled = ScheduledIndex()
@@ -147,6 +149,16 @@ class ScreenModel:
         self.version += 1
         if self.selected_id is None:
             self.select(self._first_choice(self.moment))
+
+    def renew(self) -> None:
+        """Takes the shown step anew, after somebody else has moved the timeline."""
+        if self.timeline is not None and self.moment is not None:
+            self.moment = self.timeline.at(self.moment.step)
+
+    def mark(self, step: int | None) -> None:
+        """Marks a step as A, or takes the mark away."""
+        self.mark_step = step
+        self.version += 1
 
     # Selection
 

@@ -74,9 +74,7 @@ class LinesView(Widget):
         changed = [row for row in range(max(len(old), len(lines))) if _row(old, row) != _row(lines, row)]
         for row in changed:
             self._strips.pop(row, None)
-        if len(changed) > 12:
-            self.refresh()
-        elif changed:
+        if changed:
             self.refresh(*(Region(0, row, width, 1) for row in changed))
 
     def render(self) -> RenderResult:

@@ -44,6 +44,7 @@ class TimelinePanel(Panel):
             selected_id=model.selected_id,
             life=life + " " * missing,
             life_roles=[*roles, *["dim"] * missing],
+            marked_steps=() if model.mark_step is None else ((model.mark_step, "A"),),
         )
         return timeline_lines(facts, layout, width, model.glyphs)
 
