@@ -12,7 +12,6 @@ checked, sizes are bounded, and damage raises `RecordingError`.
 
 from __future__ import annotations
 
-import gc
 import struct
 import zlib
 from collections import OrderedDict
@@ -192,7 +191,7 @@ def decode_checkpoint(
     data: bytes, config: EngineConfigured, names_of: NamesOf, base: CheckpointBase | None = None
 ) -> EngineState:
     """Returns a new state. Raises `RecordingError` on damage."""
-    with _damage_reported(), _collector_paused():
+    with _damage_reported():
         packed, pool = _restore(data, base)
         names = names_of({*pool.requests, *pool.owners} - {_NO_OWNER})
         requests = _requests(packed, pool, names)
@@ -224,7 +223,7 @@ def decode_checkpoint(
 
 def decode_base(data: bytes) -> CheckpointBase:
     """Returns of a complete checkpoint what others need to refer to it. Raises `RecordingError` on damage."""
-    with _damage_reported(), _collector_paused():
+    with _damage_reported():
         return _restore(data, None)[1]
 
 
@@ -237,18 +236,6 @@ def _damage_reported() -> Iterator[None]:
             f"a checkpoint of the recording is damaged ({error}); delete the rows of its table `checkpoints`: "
             "they only make it quicker"
         ) from error
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A pool's worth of new tuples would set off one garbage collection after another, for nothing: 3x the time."""
-    is_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_collecting:
-            gc.enable()
 
 
 def _restore(data: bytes, base: CheckpointBase | None) -> tuple[_Checkpoint, CheckpointBase]:

@@ -16,6 +16,9 @@ One step of the engine is one list of events in this order:
 
 Block ids are physical, block 0 is the null block. Sequences are in the order in which things happened. Knows nothing of
 files, screens, torch or policies.
+
+`gc=False`: events never refer to what refers to them, and a reader makes thousands at once; looked through by the
+garbage collector they cost a third more.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ QueueTest = Literal[
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
-class EngineConfigured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class EngineConfigured(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The settings of the run. `settings` holds every scheduler setting by its vLLM name."""
 
     model: str
@@ -61,7 +64,7 @@ class EngineConfigured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     eos_token_ids: tuple[int, ...] = ()
 
 
-class TokenTextRecorded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class TokenTextRecorded(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The bytes that tokens stand for, once for each token id, so that a reader needs no tokenizer.
 
     Bytes, not text: a character may be split over two tokens.
@@ -71,7 +74,7 @@ class TokenTextRecorded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     token_bytes: tuple[bytes, ...]
 
 
-class RequestArrived(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RequestArrived(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """A request entered the waiting queue at `queue_position` (0 is the head)."""
 
     request_id: str
@@ -93,7 +96,7 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     tokenize_ns: int = 0
 
 
-class RequestRejected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RequestRejected(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """A request was refused before it reached a queue: `limit` of the setting `reason` names, `have` what it asked."""
 
     request_id: str
@@ -103,7 +106,7 @@ class RequestRejected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     message: str = ""
 
 
-class RequestAborted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RequestAborted(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """A request was taken out of its queue. Its blocks follow in a `BlockReleased`."""
 
     request_id: str
@@ -112,7 +115,7 @@ class RequestAborted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     during_execution: bool = False
 
 
-class StepStarted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class StepStarted(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """`schedule()` began, after the arrivals and aborts of the step."""
 
     step: int
@@ -120,7 +123,7 @@ class StepStarted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     time_ns: int = 0
 
 
-class PrefixLookedUp(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class PrefixLookedUp(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The head of the waiting queue was looked up in the prefix cache; also when it was refused afterwards."""
 
     request_id: str
@@ -130,7 +133,7 @@ class PrefixLookedUp(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """How many of `block_ids` lay in the free queue, and so cost a free block each."""
 
 
-class AllocationFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class AllocationFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Blocks were asked for and not given; nothing changed. All figures in blocks."""
 
     request_id: str
@@ -147,7 +150,7 @@ class AllocationFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """How many tokens it was to be given in this step."""
 
 
-class RequestBlocked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RequestBlocked(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The verdict on the head of the waiting queue: the first test that failed.
 
     Units follow `reason`: tokens for "budget", "spec_pad_budget" and "chunked_prefill_off", sequences for
@@ -161,7 +164,7 @@ class RequestBlocked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     watermark_blocks: int = 0
 
 
-class AdmissionEnded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class AdmissionEnded(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The waiting loop stopped (or never ran, for "preempted")."""
 
     reason: QueueTest
@@ -169,7 +172,7 @@ class AdmissionEnded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     token_budget_left: int
 
 
-class PrefixCacheHit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class PrefixCacheHit(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """An admitted request took over cached blocks (at least one)."""
 
     request_id: str
@@ -179,7 +182,7 @@ class PrefixCacheHit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     block_ids: tuple[int, ...]
 
 
-class RequestAdmitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RequestAdmitted(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """A request left the head of the waiting queue for the end of the running list, for the first time."""
 
     request_id: str
@@ -189,7 +192,7 @@ class RequestAdmitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     num_scheduled_tokens: int
 
 
-class RequestResumed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RequestResumed(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """As `RequestAdmitted`, for a request that had been preempted."""
 
     request_id: str
@@ -198,7 +201,7 @@ class RequestResumed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     num_scheduled_tokens: int
 
 
-class RequestPreempted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RequestPreempted(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """A running request was put back into the waiting queue. Its blocks follow in a `BlockReleased`."""
 
     request_id: str
@@ -214,14 +217,14 @@ class RequestPreempted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     queue_position: int
 
 
-class BlockAllocated(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class BlockAllocated(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Blocks were taken from the head of the free queue, in order, and appended to the request's block table."""
 
     request_id: str
     block_ids: tuple[int, ...]
 
 
-class BlockTouched(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class BlockTouched(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Cached blocks became the head of a request's block table; those with `ref_cnts` 1 left the free queue."""
 
     request_id: str
@@ -230,7 +233,7 @@ class BlockTouched(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Reference counts after."""
 
 
-class BlockReleased(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class BlockReleased(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """A request's whole block table was given back."""
 
     request_id: str
@@ -242,7 +245,7 @@ class BlockReleased(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Blocks that other requests hold; each lost one reference."""
 
 
-class BlockCached(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class BlockCached(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Full blocks of a request were published for prefix hits.
 
     They are `block_table[first_index : first_index + len(block_ids)]`; each one's parent is the block before it.
@@ -257,7 +260,7 @@ class BlockCached(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """For each block the first-published block that already had this hash, 0 where none had; empty if all are 0."""
 
 
-class BlockEvicted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class BlockEvicted(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Free blocks lost their hash: always because they are about to be allocated to `request_id`."""
 
     request_id: str
@@ -265,7 +268,7 @@ class BlockEvicted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     block_hashes: tuple[int, ...]
 
 
-class BlockUncached(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class BlockUncached(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Published blocks were taken back because their tokens will not be computed."""
 
     request_id: str
@@ -273,7 +276,7 @@ class BlockUncached(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     reason: Literal["preempted", "step_failed", "load_failed"]
 
 
-class TokensScheduled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class TokensScheduled(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The budget split, in scheduling order; each request's computed tokens were advanced by its share."""
 
     request_ids: tuple[str, ...]
@@ -283,7 +286,7 @@ class TokensScheduled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The scheduled drafts, of the requests that have any."""
 
 
-class TokensSampled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class TokensSampled(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Tokens were appended to requests, in scheduling order."""
 
     request_ids: tuple[str, ...]
@@ -293,14 +296,14 @@ class TokensSampled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """How many belong to each request; None where it is one each."""
 
 
-class DraftsProposed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class DraftsProposed(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The drafter's tokens were stored with a request, to be verified in its next step."""
 
     request_id: str
     draft_token_ids: tuple[int, ...]
 
 
-class DraftsVerified(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class DraftsVerified(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Scheduled drafts were compared with the model's tokens; `num_rolled_back` computed tokens were taken back."""
 
     request_id: str
@@ -312,7 +315,7 @@ class DraftsVerified(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     discarded_token_ids: tuple[int, ...] = ()
 
 
-class RequestFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RequestFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """A request ended by itself. Its blocks follow in a `BlockReleased`."""
 
     request_id: str
@@ -322,7 +325,7 @@ class RequestFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The stop string, or the stop token's id as text, that ended it."""
 
 
-class KVTransferStarted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class KVTransferStarted(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """Blocks of a request began to be loaded from or sent to another engine."""
 
     request_id: str
@@ -331,7 +334,7 @@ class KVTransferStarted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     num_tokens: int
 
 
-class KVTransferFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class KVTransferFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """A transfer ended; `failed_block_ids` were not loaded."""
 
     request_id: str
@@ -339,7 +342,7 @@ class KVTransferFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     failed_block_ids: tuple[int, ...] = ()
 
 
-class StepFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class StepFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The step is complete. Durations in ns."""
 
     schedule_ns: int = 0
@@ -350,7 +353,7 @@ class StepFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What handing the step before this one to the recorder took."""
 
 
-class StepFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class StepFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """The step raised in `phase`; the engine stopped. What it had decided stays in the events before this one."""
 
     phase: Literal["schedule", "forward", "sample", "update"]

@@ -5,8 +5,10 @@ Knows no storage: events and checkpoints come from a `StateSource`.
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from kvscope.events import Event
@@ -61,19 +63,25 @@ class StateCursor:
         """
         state = self._state
         if state is None or state.step != step or step not in self._events:
-            start = self._source.checkpoint_step_before(step)  # before it: a step's own facts come from its events
-            walks_back = state is not None and step < state.step <= step + _STOP_EVERY_STEPS
-            if state is None or not start - _CHECKPOINT_COSTS_STEPS <= state.step < step:
-                state = self._stop_before(step, start) or self._source.state_at_checkpoint(start)
-                if walks_back:
-                    self._keep(state)
             self._state = None  # stays so where an event is damaged: a half-folded state is no state
-            for folded, events in self._steps(state.step + 1, step):
-                state.apply_step(folded, events)
-                if walks_back and folded % _STOP_EVERY_STEPS == 0 and folded < step < folded + _KEPT_STEPS:
-                    self._keep(state)
+            with _collector_paused():
+                state = self._moved(state, step)
             self._state = state
         return state, self._events[step]
+
+    def _moved(self, state: EngineState | None, step: int) -> EngineState:
+        """Returns the state after a step, by the shortest way."""
+        start = self._source.checkpoint_step_before(step)  # before it: a step's own facts come from its events
+        walks_back = state is not None and step < state.step <= step + _STOP_EVERY_STEPS
+        if state is None or not start - _CHECKPOINT_COSTS_STEPS <= state.step < step:
+            state = self._stop_before(step, start) or self._source.state_at_checkpoint(start)
+            if walks_back:
+                self._keep(state)
+        for folded, events in self._steps(state.step + 1, step):
+            state.apply_step(folded, events)
+            if walks_back and folded % _STOP_EVERY_STEPS == 0 and folded < step < folded + _KEPT_STEPS:
+                self._keep(state)
+        return state
 
     def _stop_before(self, step: int, start: int) -> EngineState | None:
         """Returns a copy of the last kept state before a step, None where the checkpoint at `start` is as near."""
@@ -104,3 +112,15 @@ class StateCursor:
                     self._events.popitem(last=False)
                 yield fetched, events
             step = end + 1
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A pool's worth of new tuples would set off one garbage collection after another, for nothing."""
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_collecting:
+            gc.enable()
