@@ -1,0 +1,50 @@
+"""`kvscope replay` as users start it wrongly: one line with what to do, no traceback."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvscope.recording import Recorder
+from tests.builders import scenario
+from tests.cli.command_line import CommandLine
+
+SECOND = "2 files were given: one recording at a time can be shown"
+NO_STEP = "there is no step 99 in run.db: it has 0 to 2"
+
+
+@pytest.fixture
+def kvscope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, monkeypatch, capsys)
+
+
+def test_without_a_terminal_it_names_the_command_that_works(kvscope: CommandLine) -> None:
+    outcome = kvscope("replay", "run.db")
+    assert outcome.exit_code == 2
+    assert outcome.err == (
+        "kvscope: the screen needs a terminal, standard input or output is none: "
+        "kvscope show run.db prints a step as text\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "message"),
+    [
+        (("none.db",), 3, "there is no file none.db"),
+        (("run.db", "--step", "99"), 2, NO_STEP),
+        (("run.db", "other.db"), 2, SECOND),
+        (("run.db", "--theme", "pink"), 2, "there is no theme 'pink': dark or light"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    kvscope: CommandLine, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], exit_code: int, message: str
+) -> None:
+    with Recorder("run.db") as recorder:
+        for step, events in scenario().request("a", "abc", reply="xyz").run().sink.steps:
+            recorder.write_step(step, events)
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    outcome = kvscope("replay", *arguments)
+    assert (outcome.exit_code, outcome.out, outcome.err) == (exit_code, "", f"kvscope: {message}\n")
