@@ -231,6 +231,18 @@ class RecordingFile:
                     if request_id in (getattr(event, "request_id", None), getattr(event, "beneficiary_id", None)):
                         yield row[0], event
 
+    def events_where(self, condition: str, parameters: Sequence[object]) -> Iterator[tuple[int, ev.Event]]:
+        """Yields `(step, event)` of the rows that meet a condition in SQL, in order.
+
+        For kinds that lie in their rows alone (and arrivals): no steps, no sampled tokens.
+        """
+        chunk = _Chunk(self, {}, {})
+        for row in self.rows(
+            f"SELECT step, {_EVENT_COLUMNS} FROM events WHERE {condition} ORDER BY step, seq", parameters
+        ):
+            for event in self._decode(chunk, row[0], [row]):
+                yield row[0], event
+
     def checkpoint_before(self, step: int) -> tuple[int, int | None] | None:
         """Returns step and base of the last checkpoint that lies before a step."""
         row = self.one("SELECT step, base_step FROM checkpoints WHERE step < ? ORDER BY step DESC LIMIT 1", (step,))

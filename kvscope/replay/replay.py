@@ -12,11 +12,13 @@ import msgspec
 
 from kvscope.checkpoint import CheckpointBase, decode_base, decode_checkpoint
 from kvscope.errors import RecordingError
-from kvscope.events import EngineConfigured, Event, TokensSampled, TokensScheduled
+from kvscope.events import BlockCached, BlockEvicted, EngineConfigured, Event, TokensSampled, TokensScheduled
+from kvscope.replay import lookups
 from kvscope.replay.cursor import StateCursor
+from kvscope.replay.moments import OwnMoments
 from kvscope.replay.recording_file import RecordingFile, tidy
 from kvscope.replay.summaries import read_summaries
-from kvscope.replay.timeline import Moment, RequestRow, StepSummary
+from kvscope.replay.timeline import Moment, Moments, RequestRow, StepSummary
 from kvscope.state import EngineState
 
 _MAX_REMEMBERED_BASES = 2
@@ -117,6 +119,25 @@ class Replay:
         for step, event in self._file.request_events(request_id, max(first_step, self.first_step), end):
             if not isinstance(event, TokensScheduled | TokensSampled):
                 yield step, event
+
+    def block_events(self, block_id: int, first_step: int, last_step: int) -> Iterator[tuple[int, Event]]:
+        return lookups.block_events(self._file, block_id, first_step, min(last_step, self._last_step))
+
+    def hash_events(
+        self, digits: str, first_step: int, last_step: int
+    ) -> Iterator[tuple[int, BlockCached | BlockEvicted]]:
+        return lookups.hash_events(self._file, digits, first_step, min(last_step, self._last_step))
+
+    def kind_events(
+        self, kinds: Collection[type[Event]], first_step: int, last_step: int
+    ) -> Iterator[tuple[int, Event]]:
+        return lookups.kind_events(self._file, kinds, max(first_step, 0), min(last_step, self._last_step))
+
+    def steps_sampling(self, token_id: int, first_step: int, last_step: int) -> list[tuple[int, list[int]]]:
+        return lookups.steps_sampling(self._file, token_id, first_step, min(last_step, self._last_step))
+
+    def moments(self) -> Moments:
+        return OwnMoments(self)
 
     def summaries(self, first_step: int, num_columns: int, steps_per_column: int) -> list[StepSummary]:
         return read_summaries(self._file, first_step, num_columns, steps_per_column, self._last_step)

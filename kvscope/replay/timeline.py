@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kvscope.events import EngineConfigured, Event
+from kvscope.events import BlockCached, BlockEvicted, EngineConfigured, Event
 from kvscope.state import EngineState
 
 
@@ -19,6 +19,14 @@ class Moment:
     step: int
     state: EngineState
     events: Sequence[Event]
+
+
+class Moments(Protocol):
+    """Reads states with a cursor of its own."""
+
+    def at(self, step: int) -> Moment:
+        """Returns the step and the state after it, valid until the next call. Raises `RecordingError`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +129,30 @@ class Timeline(Protocol):
 
         Without `TokensScheduled` and `TokensSampled`, which every step of it has. Quick for a request of many steps.
         """
+        ...
+
+    def block_events(self, block_id: int, first_step: int, last_step: int) -> Iterator[tuple[int, Event]]:
+        """Yields `(step, event)` in order: the allocations, hits, releases, … of one block."""
+        ...
+
+    def hash_events(
+        self, digits: str, first_step: int, last_step: int
+    ) -> Iterator[tuple[int, BlockCached | BlockEvicted]]:
+        """Yields `(step, event)` in order: publications and evictions of hashes that begin with the digits."""
+        ...
+
+    def kind_events(
+        self, kinds: Collection[type[Event]], first_step: int, last_step: int
+    ) -> Iterator[tuple[int, Event]]:
+        """Yields `(step, event)` in order: as `select_events`, but only the steps that have some."""
+        ...
+
+    def steps_sampling(self, token_id: int, first_step: int, last_step: int) -> list[tuple[int, list[int]]]:
+        """Returns the steps in which a token was generated, with its places among the step's sampled tokens."""
+        ...
+
+    def moments(self) -> Moments:
+        """Returns another reader of states, which leaves the moment of the last `at` valid."""
         ...
 
     def summaries(self, first_step: int, num_columns: int, steps_per_column: int) -> list[StepSummary]:

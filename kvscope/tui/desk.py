@@ -16,8 +16,8 @@ from textual.worker import Worker
 
 from kvscope.analysis.text import visible
 from kvscope.errors import KvscopeError
-from kvscope.events import EngineConfigured, Event
-from kvscope.replay.timeline import Moment, RequestRow, StepSummary, Timeline
+from kvscope.events import BlockCached, BlockEvicted, EngineConfigured, Event
+from kvscope.replay.timeline import Moment, Moments, RequestRow, StepSummary, Timeline
 
 if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
@@ -94,6 +94,30 @@ class WatchedTimeline:
     def request_events(self, request_id: str, first_step: int, last_step: int) -> Iterator[tuple[int, Event]]:
         self.check()
         yield from self._timeline.request_events(request_id, first_step, last_step)
+
+    def block_events(self, block_id: int, first_step: int, last_step: int) -> Iterator[tuple[int, Event]]:
+        self.check()
+        yield from self._timeline.block_events(block_id, first_step, last_step)
+
+    def hash_events(
+        self, digits: str, first_step: int, last_step: int
+    ) -> Iterator[tuple[int, BlockCached | BlockEvicted]]:
+        self.check()
+        yield from self._timeline.hash_events(digits, first_step, last_step)
+
+    def kind_events(
+        self, kinds: Collection[type[Event]], first_step: int, last_step: int
+    ) -> Iterator[tuple[int, Event]]:
+        self.check()
+        yield from self._timeline.kind_events(kinds, first_step, last_step)
+
+    def steps_sampling(self, token_id: int, first_step: int, last_step: int) -> list[tuple[int, list[int]]]:
+        self.check()
+        return self._timeline.steps_sampling(token_id, first_step, last_step)
+
+    def moments(self) -> Moments:
+        self.check()
+        return self._timeline.moments()
 
     def summaries(self, first_step: int, num_columns: int, steps_per_column: int) -> list[StepSummary]:
         self.check()
