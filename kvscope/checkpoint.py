@@ -12,12 +12,13 @@ checked, sizes are bounded, and damage raises `RecordingError`.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, compress
 from operator import add, sub
 from typing import Any, get_args
@@ -85,6 +86,8 @@ class CheckpointBase:
     """Its index in that request's table."""
     requests: dict[int, _Known]
     """By number."""
+    place_of: dict[int, int] = field(default_factory=dict, compare=False)
+    """Each block's (last) place in `blocks`; only an encoder fills it."""
 
 
 class _NewRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -143,7 +146,7 @@ def encode_delta(
     """
     requests = _live_requests(state)
     blocks, extra, num_orphans = _blocks_of(state, requests)
-    starts, lengths = _runs(base.blocks, blocks)
+    starts, lengths = _runs(base, blocks)
     is_changed = set(changed_blocks).__contains__
     places = list(compress(range(len(blocks)), map(is_changed, blocks)))
     owners, indexes = _publication(state, [blocks[place] for place in places], number_of)
@@ -355,40 +358,31 @@ def _publication(state: EngineState, blocks: Iterable[int], number_of: NumberOf)
     return [numbers[request_id] for request_id, _ in pairs], [index for _, index in pairs]
 
 
-def _runs(base: list[int], blocks: list[int]) -> tuple[list[int], list[int]]:
-    """Returns where in the base to copy `blocks` from: starts and lengths, negative where a run goes backwards."""
-    place_of = dict(zip(base, range(len(base)), strict=True))
-    backwards, last = base[::-1], len(base) - 1
+def _runs(base: CheckpointBase, blocks: list[int]) -> tuple[list[int], list[int]]:
+    """Returns where in the base to copy `blocks` from: starts and lengths, negative where a run goes backwards.
+
+    Lists of a pool's length are gone through by the interpreter's own loops only: the engine waits meanwhile.
+    """
+    if not base.place_of:
+        base.place_of.update(zip(base.blocks, range(len(base.blocks)), strict=True))
+    places = list(map(base.place_of.__getitem__, blocks))
+    directions = bytes([1 if step == 1 else 2 if step == -1 else 0 for step in map(sub, places[1:], places)])
     starts: list[int] = []
     lengths: list[int] = []
-    begin = 0
-    while begin < len(blocks):
-        place = place_of[blocks[begin]]
-        length = _common_length(blocks, begin, base, place)
-        if length == 1:
-            length = -_common_length(blocks, begin, backwards, last - place)
-        starts.append(place)
-        lengths.append(1 if length == -1 else length)
-        begin += abs(length)
-    return starts, lengths
+    done = 0
+    for run in _RUN.finditer(directions):
+        begin, end = max(run.start(), done), run.end() + 1
+        if end - begin > 1:  # the first block of a run may have been the last of the run before
+            starts += places[done:begin]
+            lengths += [1] * (begin - done)
+            starts.append(places[begin])
+            lengths.append(end - begin if directions[begin] == 1 else begin - end)
+            done = end
+    return starts + places[done:], lengths + [1] * (len(places) - done)
 
 
-def _common_length(a: list[int], a_begin: int, b: list[int], b_begin: int) -> int:
-    """Returns how far the lists are the same from these places on, which they are at the places themselves.
-
-    By comparing slices of doubled and then halved length: a run of thousands costs a dozen comparisons.
-    """
-    limit = min(len(a) - a_begin, len(b) - b_begin)
-    if limit < 2 or a[a_begin + 1] != b[b_begin + 1]:
-        return 1
-    length, step = 2, 2
-    while step:
-        end = length + step
-        if end <= limit and a[a_begin + length : a_begin + end] == b[b_begin + length : b_begin + end]:
-            length, step = end, step * 2
-        else:
-            step //= 2
-    return length
+_RUN = re.compile(rb"\x01+|\x02+")
+"""Steps forwards, or backwards, one after another."""
 
 
 def _copy_runs(base: list[int], starts: Sequence[int], lengths: Sequence[int]) -> list[int]:
