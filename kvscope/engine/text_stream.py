@@ -38,9 +38,7 @@ class TextStream:
         return self.stop
 
     def finish(self) -> None:
-        """Adds U+FFFD for a character that never came to its end; after this `take` gives everything."""
-        if self.stop is None and not self._is_finished:
-            self._append(self._decoder.decode(b"", final=True))
+        """After this `take` gives everything; the bytes of a character that never came to its end are left out."""
         self._is_finished = True
 
     def take(self) -> str:

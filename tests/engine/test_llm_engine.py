@@ -147,12 +147,23 @@ def test_streamed_text_never_shows_half_a_character() -> None:
     assert caller.pieces == ["n", "", "é", "", "", "€", "", "", "", "🙂", ""]
 
 
-def test_a_character_that_never_ends_is_shown_as_replaced_when_the_request_ends() -> None:
-    engine = scripted_engine({"req-1": "a€".encode()})
-    caller = Caller()
-    engine.add_request("hi", {"max_tokens": 3}, on_update=caller)
-    run(engine)
-    assert caller.output.text == "a\ufffd"
+def test_of_a_character_that_never_ends_no_half_is_given() -> None:
+    reply = "né€".encode()
+    texts = {}
+    for max_tokens in range(1, 7):
+        engine = scripted_engine({"req-1": reply})
+        caller = Caller()
+        engine.add_request("hi", {"max_tokens": max_tokens}, on_update=caller)
+        run(engine)
+        texts[caller.output.output_token_ids] = caller.output.text, "".join(caller.pieces)
+    assert texts == {
+        tuple(b"n"): ("n", "n"),
+        tuple(b"n\xc3"): ("n", "n"),
+        tuple(b"n\xc3\xa9"): ("né", "né"),
+        tuple(b"n\xc3\xa9\xe2"): ("né", "né"),
+        tuple(b"n\xc3\xa9\xe2\x82"): ("né", "né"),
+        tuple(b"n\xc3\xa9\xe2\x82\xac"): ("né€", "né€"),
+    }
 
 
 def test_a_stop_string_over_several_tokens_ends_the_request_and_is_never_streamed() -> None:
