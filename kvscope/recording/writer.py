@@ -30,7 +30,7 @@ WORK_OF_EVENT = 5
 class CheckpointPolicy:
     """How often checkpoints are written."""
 
-    work: int = 20_000
+    work: int = 28_000
     """Between two checkpoints, in units of a request that is scheduled: what a reader folds in some 10 ms."""
     deltas_per_base: int = 10
     """Checkpoints that refer to the same complete one: with more of them, each has more to tell."""
