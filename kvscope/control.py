@@ -56,6 +56,8 @@ class StopCondition(msgspec.Struct, frozen=True, kw_only=True):
     """Reached or passed; holds once."""
     is_stalled: bool = False
     """Nothing was scheduled while something waited."""
+    expression: str | None = None
+    """A condition over named fields, `free_blocks < 4`, see `kvscope.analysis.conditions`; where it begins to hold."""
 
 
 class SetStopConditions(msgspec.Struct, frozen=True, kw_only=True, tag=True):

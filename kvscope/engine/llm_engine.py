@@ -24,6 +24,7 @@ from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.output import ModelRunner, SchedulerOutput, StepResult
 from kvscope.engine.scheduling.progress import ProgressWatch, Stuck
 from kvscope.engine.scheduling.request import Request, SamplingParams
+from kvscope.engine.scheduling.scheduler import Scheduler
 from kvscope.engine.text_codec import TextCodec
 from kvscope.errors import EngineError, KvscopeError, UsageError
 
@@ -54,6 +55,8 @@ class StepReport:
     """Empty where nobody records."""
     stuck: Stuck | None
     """Why no further step can bring another token, where that is so."""
+    ended_requests: Sequence[Request] = ()
+    """Those that ended in the step; the scheduler has forgotten them."""
 
 
 class LLMEngine:
@@ -90,6 +93,7 @@ class LLMEngine:
         self._id_lock = threading.Lock()
         self._num_ids = 0
         self._texts_recorded: set[int] = set()
+        self._ended: list[Request] = []
         self._phase: Phase = "schedule"
         self._watch = ProgressWatch(self._scheduler)
         self._stuck: Stuck | None = None
@@ -187,6 +191,11 @@ class LLMEngine:
         """Requests that wait for the next step to enter the queue."""
         return len(self._arrivals)
 
+    @property
+    def scheduler(self) -> Scheduler:
+        """Its books, to be read between two steps and never changed."""
+        return self._scheduler
+
     # --- the loop, from one thread ------------------------------------------------------------------------------------
 
     def step(self) -> StepReport:
@@ -204,11 +213,12 @@ class LLMEngine:
         events = self._hand_over()
         self._stuck = self._watch.look(output, result)
         self._outputs.deliver()
-        return StepReport(output.step, output.total_num_scheduled_tokens, events, self.stuck)
+        return StepReport(output.step, output.total_num_scheduled_tokens, events, self.stuck, self._ended)
 
     def _make_step(self) -> tuple[SchedulerOutput, StepResult]:
         self._phase = "schedule"
         self.step_index += 1
+        self._ended = []
         self._take_in()
         began = self._now_ns()
         output = self._scheduler.schedule()
@@ -224,7 +234,7 @@ class LLMEngine:
         stops = self._outputs.add_tokens(result, model_output.logprobs, now_ns=self._now_ns())
         for request, stop in stops:
             self._scheduler.finish_request(request.request_id, stop=stop)
-        self._outputs.end([*result.finished, *(request for request, _ in stops)])
+        self._end([*result.finished, *(request for request, _ in stops)])
         self._scheduler.update_draft_token_ids(model_output.draft_token_ids)
         self._record(
             ev.StepFinished(
@@ -257,9 +267,13 @@ class LLMEngine:
                 request = self._scheduler.requests[request_id]
                 self._scheduler.abort(request_id, during_execution=during_execution)
                 self._watch.reset()
-                self._outputs.end([request])
+                self._end([request])
             elif self._outputs.is_tracked(request_id):
                 self._aborts.append(request_id)
+
+    def _end(self, requests: Sequence[Request]) -> None:
+        self._outputs.end(requests)
+        self._ended.extend(requests)
 
     def _hand_over(self) -> Sequence[ev.Event]:
         events = self._scheduler.take_events()

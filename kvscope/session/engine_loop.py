@@ -21,6 +21,7 @@ from kvscope.control import Accepted, EngineStatus, Refused, Reply
 from kvscope.engine.llm_engine import LLMEngine, StepReport
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.session.build import BuiltEngine, ReportProgress
+from kvscope.session.engine_look import EngineLook, EngineLooks
 from kvscope.session.stop_conditions import StopConditions
 from kvscope.session.submission import submit
 
@@ -147,7 +148,7 @@ class EngineLoop:
                 self._is_paused = False
                 self._num_steps_allowed = 0
             case control.SetStopConditions():
-                self._conditions = StopConditions(command.conditions)
+                self._conditions = StopConditions(command.conditions, self._conditions)
             case control.Shutdown():
                 self._ending = command
             case _:
@@ -220,8 +221,10 @@ class EngineLoop:
         self._on_change()
 
     def _make_steps(self, engine: LLMEngine) -> None:
+        looks = EngineLooks(engine.scheduler)
         while self._wait_for_work(engine):
-            self._after_step(engine, engine.step())
+            report = engine.step()
+            self._after_step(engine, report, looks.after(report))
         if engine.has_work:
             engine.abort_all()
             engine.step()
@@ -256,13 +259,13 @@ class EngineLoop:
             return engine.has_work and not engine.stuck
         return engine.has_work and self._num_steps_allowed > 0
 
-    def _after_step(self, engine: LLMEngine, report: StepReport) -> None:
+    def _after_step(self, engine: LLMEngine, report: StepReport, look: EngineLook) -> None:
         with self._changed:
             self._is_stepping = False
             if not engine.has_work:
                 self._num_steps_allowed = 0
             is_stalled = not report.num_scheduled_tokens and engine.num_waiting > 0
-            reason = self._conditions.holding(report.step, report.events, is_stalled=is_stalled)
+            reason = self._conditions.holding(look, is_stalled=is_stalled)
             if reason is not None:
                 self._pause(reason)
         self._on_change()

@@ -166,6 +166,10 @@ def test_steps_asked_for_during_a_step_are_not_lost(benches: Callable[..., Bench
         (StopCondition(request_id="req-2"), 0, "RequestArrived of req-2 in step 0"),
         (StopCondition(step=2), 2, "step 2 reached"),
         (StopCondition(event="RequestFinished", step=1), 2, "RequestFinished in step 2"),
+        (StopCondition(expression="finished"), 2, "breakpoint: finished"),
+        (StopCondition(expression='request == "req-2" and finished'), 4, 'breakpoint: request == "req-2" and finished'),
+        (StopCondition(expression="running < 2"), 2, "breakpoint: running < 2"),
+        (StopCondition(expression="step >= 1", event="TokensSampled"), 1, "TokensSampled in step 1"),
     ],
 )
 def test_the_engine_pauses_by_itself_where_a_condition_holds(
@@ -190,6 +194,24 @@ def test_a_step_condition_holds_once(benches: Callable[..., Bench]) -> None:
     assert bench.wait_for("paused").step == 1
     bench.ask(control.Resume())
     assert bench.wait_for("idle").step == 3
+
+
+def test_a_breakpoint_on_a_state_stops_where_it_begins_and_goes_on_when_the_others_change(
+    benches: Callable[..., Bench],
+) -> None:
+    """Sent again with another one, a breakpoint that has stopped does not stop at the same state once more."""
+    bench = benches()
+    bench.wait_for("idle")
+    running = StopCondition(expression="running > 0")
+    bench.ask(control.SetStopConditions(conditions=(running,)))
+    bench.submit(max_tokens=6)
+    assert bench.wait_for("paused").step == 0
+    bench.ask(control.SetStopConditions(conditions=(running, StopCondition(expression="output_tokens == 3"))))
+    bench.ask(control.Resume())
+    status = bench.wait_for("paused")
+    assert (status.step, status.detail) == (2, "breakpoint: output_tokens == 3")
+    bench.ask(control.Resume())
+    assert bench.wait_for("idle").step == 5
 
 
 def test_a_stuck_queue_makes_one_empty_step_and_says_why(benches: Callable[..., Bench]) -> None:
@@ -298,7 +320,11 @@ def test_an_engine_that_cannot_load_fails_with_the_reason() -> None:
         ),
         (
             control.SetStopConditions(conditions=(StopCondition(),)),
-            "a stop condition needs an event, a request, a step or is_stalled",
+            "a stop condition needs an event, a request, a step, is_stalled or an expression",
+        ),
+        (
+            control.SetStopConditions(conditions=(StopCondition(expression="free_block < 4"),)),
+            "column 1: there is no field free_block: did you mean free_blocks?",
         ),
     ],
 )

@@ -105,8 +105,15 @@ def test_a_session_from_the_first_prompt_to_the_shutdown(connect: Connect, folde
     assert watched.ask(control.Step(num_steps=2)) == Accepted()
     assert watched.wait_for("paused", step=5).num_running == 1
     conditions = (control.StopCondition(event="RequestFinished"),)
-    assert watched.ask(control.SetStopConditions(conditions=conditions)) == Accepted()
     assert watched.ask(request(400)) == Accepted(request_id="req-3")
+    breakpoints = (control.StopCondition(expression='request == "req-2" and output_tokens >= 50'),)
+    assert watched.ask(control.SetStopConditions(conditions=breakpoints)) == Accepted()
+    assert watched.ask(control.Resume()) == Accepted()
+    stopped = watched.wait_for("paused", step=6)
+    assert stopped.detail == 'breakpoint: request == "req-2" and output_tokens >= 50'
+    assert watched.ask(control.Step()) == Accepted()
+    assert watched.wait_for("paused", step=stopped.step + 1).step == stopped.step + 1
+    assert watched.ask(control.SetStopConditions(conditions=conditions)) == Accepted()
     assert watched.ask(control.Resume()) == Accepted()
     assert watched.wait_for("paused", step=100).detail.startswith("RequestFinished in step ")
     assert watched.ask(control.Abort(request_id="req-3")) == Accepted()
@@ -124,6 +131,9 @@ def test_a_session_from_the_first_prompt_to_the_shutdown(connect: Connect, folde
     second.client.disconnect()
 
     rows = query(folder / "r.db", "select request_id, finish_reason from requests order by request_id")
+    sampled = "select count(*) from tokens_sampled where request_id = 'req-2' and step "
+    for steps, num_tokens in ((f"< {stopped.step}", 49), (f"<= {stopped.step}", 50)):  # it stood exactly there
+        assert query(folder / "r.db", sampled + steps) == [(num_tokens,)]
     assert rows == [("req-1", "length"), ("req-2", "length"), ("req-3", "abort"), ("req-4", "rejected")]
     assert sorted(path.name for path in folder.iterdir()) == ["r.db", "run"]  # one file, and no empty log
     assert list((folder / "run").iterdir()) == []
