@@ -73,6 +73,7 @@ class RequestRow:
     """JSON of the sampling settings that differ from their defaults."""
     num_output_tokens: int
     num_hit_tokens: int
+    """Of all its admissions together, own tokens after a preemption included."""
     num_preemptions: int
     first_admitted_step: int | None
     first_token_step: int | None
@@ -158,7 +159,8 @@ class Timeline(Protocol):
     def summaries(self, first_step: int, num_columns: int, steps_per_column: int) -> list[StepSummary]:
         """Returns timeline columns from `first_step` on; fewer where the recording ends before.
 
-        `steps_per_column` is 1, 2 or 5 times a power of ten.
+        `steps_per_column` is 1, 2 or 5 times a power of ten. Columns begin at its multiples: the first one is that
+        which holds `first_step`.
         """
         ...
 

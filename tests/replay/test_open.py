@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +16,8 @@ from hypothesis import strategies as st
 from kvscope.errors import KvscopeError, RecordingError
 from kvscope.recording import schema
 from kvscope.replay import open_recording, recording_file, upgrades
+from kvscope.replay.dump import dump_steps
+from tests.golden import golden_runs
 from tests.recording.runs import golden_steps, record
 
 STEPS = golden_steps("s20_cancel", "scenarios")
@@ -97,6 +101,18 @@ def test_an_older_format_is_upgraded_in_a_copy(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(upgrades, "UPGRADES", {})
     with pytest.raises(RecordingError, match=f"format {schema.FORMAT_VERSION} are no longer read"):
         open_recording(path)
+
+
+@pytest.mark.parametrize("version", range(1, schema.FORMAT_VERSION + 1))
+def test_a_file_of_every_format_is_read(tmp_path: Path, version: int) -> None:
+    """`data/` keeps a recording of the golden run rand1004 as each format's first kvscope wrote it."""
+    packed = Path(__file__).with_name("data") / f"format_{version}.db.xz"
+    path = tmp_path / "old.db"
+    path.write_bytes(lzma.decompress(packed.read_bytes()))
+    with open_recording(path) as replay:
+        records = list(dump_steps(replay.events(0, replay.last_step)))
+        assert replay.at(30).state.running == records[31]["before"]["running"]
+    assert json.loads(json.dumps(records)) == golden_runs("random")["rand1004"]["trace"]["steps"]
 
 
 @pytest.fixture(scope="module")
