@@ -19,11 +19,12 @@ from kvscope.analysis.text import visible
 from kvscope.control import EngineControl, EngineStatus
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.replay.timeline import Timeline
-from kvscope.tui.answers import Answers, OpenTimeline
-from kvscope.tui.desk import Desk
+from kvscope.tui.answers import Answers
+from kvscope.tui.desk import Desk, OpenTimeline
 from kvscope.tui.engine_commands import EngineCommands
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.navigation import Navigation
+from kvscope.tui.places import Places
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.screens.modals import TextModal
 from kvscope.tui.screens.request import RequestScreen
@@ -82,8 +83,9 @@ class KvscopeApp(App[None]):
         self.model = ScreenModel(timeline=None, control=control, glyphs=glyphs)
         self.navigation = Navigation(self)
         self.engine = EngineCommands(self, is_chat=is_chat)
-        self.answers = Answers(self, open_timeline)
+        self.answers = Answers(self)
         self.desk = Desk(self, open_timeline)
+        self.places = Places(self)
         self._first_timeline = timeline
         self._initial_step = initial_step
         self._open_timeline = open_timeline

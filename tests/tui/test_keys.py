@@ -337,8 +337,8 @@ async def test_w_answers_why_the_selected_request_waits_and_leaves_the_step_as_i
         await pilot.press("w")
         await app.workers.wait_for_complete()
         await settle(pilot)
-        answer = shown(app.screen.query_one("#text", LinesView).lines)
-        assert "req-5: 31 prompt tokens, 0 of at most 25 sampled; arrived at step 4" in answer
+        answer = shown(app.screen.query_one("#answer", LinesView).lines)
+        assert "The pool is 4 blocks short. req-5 needs 8 blocks" in answer
         await pilot.press("escape")
         assert app.model.moment is not None
         assert (app.model.step, app.model.moment.state.step) == (6, 6)

@@ -60,8 +60,9 @@ class WaitingHere:
     held_by: tuple[Holder, ...]
     capacity: Capacity
     """Of the head."""
-    num_cached_free_blocks: int
-    """Of the free blocks: cached ones. At the end of the step."""
+    victims: tuple[str, ...]
+    """Preempted in this step, in order."""
+    token_budget: int
 
     @property
     def is_head(self) -> bool:
@@ -85,6 +86,7 @@ def waiting_here(timeline: Timeline, moment: Moment, request_id: str) -> Waiting
     state = moment.state
     if state.config is None or request_id not in state.waiting:
         return None
+    facts = remembered(timeline).facts(moment)
     queues = queues_at_stop(timeline, moment)
     head_id = queues.waiting[0]
     rows = {row.request_id: row for row in verdicts(timeline, moment, 0, MAX_JUDGED_BEHIND + 1)}
@@ -106,7 +108,8 @@ def waiting_here(timeline: Timeline, moment: Moment, request_id: str) -> Waiting
         tests=tuple(test for test in tests if test.name != "at_the_head"),
         held_by=holders(timeline, moment, queues, None),
         capacity=capacity(scheduler_config(state.config), state, head),
-        num_cached_free_blocks=state.num_cached_free_blocks,
+        victims=tuple(facts.preempted_ids),
+        token_budget=facts.token_budget,
     )
 
 

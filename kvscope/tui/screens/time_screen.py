@@ -112,7 +112,7 @@ class TimeScreen(Screen[None]):
         self.kvscope.engine.ask_abort()
 
     def action_why(self) -> None:
-        self.kvscope.answers.open_why()
+        self.kvscope.places.open_why()
 
     def action_copy_step(self) -> None:
         self.kvscope.answers.copy_step()

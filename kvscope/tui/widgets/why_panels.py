@@ -1,0 +1,313 @@
+"""The panels of the place "why". What they show comes from one `WhyReading`, which works each thing out once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kvscope.analysis.request_view import RequestFacts
+from kvscope.analysis.sentences import sentences
+from kvscope.analysis.spans import Entity
+from kvscope.analysis.text import visible
+from kvscope.analysis.why import explain
+from kvscope.analysis.why.here import Outlook, Refusals, WaitingHere, outlook, waiting_here
+from kvscope.analysis.why.here_report import is_blocks_test
+from kvscope.analysis.why.layout import Section
+from kvscope.analysis.why.report import report
+from kvscope.replay.timeline import Timeline
+from kvscope.tui.desk import Asker, WatchedTimeline
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.view.entries import Entry, heading
+from kvscope.tui.view.lines import EMPTY, Line, Span, request_target, rule
+from kvscope.tui.view.step import sentence_rows
+from kvscope.tui.view.timeline import Window, page
+from kvscope.tui.view.why_history import LABEL_COLUMNS, HistoryFacts, history_lines
+from kvscope.tui.view.why_life import life_entries
+from kvscope.tui.view.why_place import (
+    answer_lines,
+    behind_entries,
+    change_entries,
+    holder_entries,
+    holder_title,
+    missing_title,
+    question_line,
+    test_lines,
+)
+from kvscope.tui.widgets.jump_panel import JumpPanel
+from kvscope.tui.widgets.panel import Panel
+from kvscope.tui.widgets.request_panels import facts_of
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
+
+MAX_LOOK_BACK = 400
+"""Steps that are looked back at to say since when it has been so."""
+
+
+class WhyReading:
+    """What the place knows of the selected request at the step."""
+
+    def __init__(self, model: ScreenModel) -> None:
+        self.model = model
+        self.refusals = Refusals()
+        self.shows_life = False
+        """The whole life, also where the request waits."""
+        self._outlook: Asker[Outlook | None] | None = None
+        self._life: Asker[list[Section]] | None = None
+        self._here: tuple[int, WaitingHere | None] = (-1, None)
+
+    def attach(self, app: KvscopeApp, changed: Callable[[], None]) -> None:
+        """Makes it able to ask; `changed` is called when there is more to show."""
+        self._outlook = Asker(app, changed)
+        self._life = Asker(app, changed)
+
+    @property
+    def here(self) -> WaitingHere | None:
+        """What can be said at once of a request that waits; None for any other."""
+        model = self.model
+        if self._here[0] != model.version:
+            found = None
+            if model.timeline is not None and model.moment is not None and model.selected_id is not None:
+                found = waiting_here(model.timeline, model.moment, model.selected_id)
+            self._here = (model.version, found)
+        return self._here[1]
+
+    @property
+    def is_step_shown(self) -> bool:
+        """The answer is that of the step: the request waits, and not its whole life was asked for."""
+        return self.here is not None and not self.shows_life
+
+    def ask(self) -> None:
+        """Asks for what takes longer."""
+        model = self.model
+        if self._outlook is None or self._life is None or model.selected_id is None or model.step < 0:
+            return
+        if self.is_step_shown:
+            self._outlook.ask(self._outlook_key, partial(_outlook, step=model.step, request_id=model.selected_id))
+        else:
+            self._life.ask(self._life_key, partial(_life, request_id=model.selected_id))
+
+    @property
+    def _outlook_key(self) -> tuple[str | None, int]:
+        return self.model.selected_id, self.model.step
+
+    @property
+    def _life_key(self) -> tuple[str | None, int]:
+        """While the recording grows the life is read anew at each step that is looked at."""
+        return self.model.selected_id, self.model.step if self.model.is_growing else -1
+
+    @property
+    def outlook(self) -> Outlook | None:
+        """What would have helped; None while it is being worked out."""
+        asker = self._outlook
+        return asker.value if asker is not None and asker.value_key == self._outlook_key else None
+
+    @property
+    def life(self) -> list[Section] | None:
+        """The whole answer; None while it is being worked out."""
+        asker = self._life
+        if asker is None or asker.value_key is None or asker.value_key[0] != self.model.selected_id:  # type: ignore[index]
+            return None
+        return asker.value
+
+    @property
+    def waiting_words(self) -> str:
+        """How far the question under way is, or what is wrong with it."""
+        asker = self._life
+        if asker is None:
+            return ""
+        if asker.error:
+            return asker.error
+        watch = asker.watch
+        if watch is None:
+            return "…"
+        return f"reading its life: step {watch.step} of {watch.last_step} …"
+
+    def leave(self) -> None:
+        """Leaves the questions under way."""
+        for asker in (self._outlook, self._life):
+            if asker is not None:
+                asker.leave()
+
+
+def _outlook(timeline: WatchedTimeline, step: int, request_id: str) -> Outlook | None:
+    return outlook(timeline, step, request_id)
+
+
+def _life(timeline: WatchedTimeline, request_id: str) -> list[Section]:
+    return report(explain(timeline, request_id))
+
+
+class AnswerPanel(Panel):
+    """The question, the answer, the tests in the order in which they ran."""
+
+    def __init__(self, reading: WhyReading, *, is_ascii: bool) -> None:
+        super().__init__(reading.model, id="answer", is_ascii=is_ascii)
+        self.reading = reading
+        self.is_roomy = True
+        self.num_answer_rows = 5
+
+    def rows(self) -> int:
+        """Returns the panel's height."""
+        if not self.reading.is_step_shown:
+            return 4 if self.is_roomy else 3
+        here = self.reading.here
+        num_tests = max(len(here.tests), 6) if here is not None else 6
+        return self.num_answer_rows + 1 + num_tests + (4 if self.is_roomy else 0)
+
+    def build(self, width: int, height: int) -> Sequence[Line]:
+        model, here = self.model, self.reading.here
+        facts = facts_of(model)
+        if facts is None or model.timeline is None:
+            return [(Span(" no request is selected", "dim"),)]
+        question = question_line(facts.request_id, model.step, _doing(facts, model.step), width)
+        if here is None or self.reading.shows_life:
+            return [question, *self._told(facts.request_id, width)][: height - 1]
+        first = max(here.head.waiting_since_step, model.step - MAX_LOOK_BACK)
+        self.reading.refusals.read(model.timeline, first, model.step)
+        since = self.reading.refusals.same_since(model.step, first)
+        answer = answer_lines(
+            here, since, width, self.num_answer_rows, is_longer=since == first > here.head.waiting_since_step
+        )
+        answer += [EMPTY] * (self.num_answer_rows - len(answer))
+        words = () if here.is_head else (Span(visible(here.head.request_id), "bold"), Span(", the head", "dim"))
+        title = self.title("THE ADMISSION TESTS, IN THE ORDER IN WHICH THEY RAN", words, width)
+        tests = test_lines(here, width, model.glyphs)
+        if self.is_roomy:
+            return [question, EMPTY, *answer, EMPTY, title, *tests]
+        return [*answer, title, *tests]
+
+    def _told(self, request_id: str, width: int) -> list[Line]:
+        """What the step decided about the request, in words."""
+        model = self.model
+        assert model.timeline is not None
+        assert model.moment is not None
+        wanted = Entity("request", request_id)
+        told = [said for said in sentences(model.timeline, model.moment) if wanted in said.entities]
+        return [line for said in told for line in sentence_rows(said, width)]
+
+
+def _doing(facts: RequestFacts, step: int) -> str:
+    """Returns what the request does at the step, after its id."""
+    if step < facts.arrival_step:
+        return f"has not arrived (it does at step {facts.arrival_step})"
+    if facts.finished_step is not None and facts.finished_step <= step:
+        return f"has ended (at step {facts.finished_step}, {facts.finish_reason})"
+    if facts.queue_position is not None:
+        return "is waiting"
+    if facts.share is None:
+        return "runs and gets no token"
+    return f"{'prefills' if facts.share.is_prefill else 'decodes'} {facts.share.num_tokens} tokens".replace(
+        " 1 tokens", " 1 token"
+    )
+
+
+class HoldersPanel(JumpPanel):
+    """Who holds what it waits for."""
+
+    def __init__(self, reading: WhyReading, *, is_ascii: bool) -> None:
+        super().__init__(reading.model, id="holders", is_ascii=is_ascii)
+        self.reading = reading
+
+    def head(self, width: int, height: int) -> Sequence[Line]:
+        here = self.reading.here
+        if here is None:
+            return [self.title("WHO RUNS", (), width)]
+        return [self.title(missing_title(here), (), width, holder_title(here))]
+
+    def entries(self, width: int) -> Sequence[Entry]:
+        here = self.reading.here
+        return () if here is None else holder_entries(here, self.reading.outlook, width, self.model.glyphs)
+
+
+class SidePanel(JumpPanel):
+    """Who behind it would have fitted, and what would have admitted it."""
+
+    def __init__(self, reading: WhyReading, *, is_ascii: bool) -> None:
+        super().__init__(reading.model, id="side", is_ascii=is_ascii)
+        self.reading = reading
+
+    def head(self, width: int, height: int) -> Sequence[Line]:
+        return [self.title("WHO BEHIND IT WOULD HAVE FITTED", (), width)]
+
+    def entries(self, width: int) -> Sequence[Entry]:
+        here = self.reading.here
+        if here is None:
+            return ()
+        head = here.head.request_id
+        whom = () if here.is_head else (Span(" ─ ", "rule"), Span(visible(head), "bold", "", request_target(head)))
+        title = rule(
+            width,
+            (Span("WHAT WOULD ADMIT IT AT THIS STEP", "bold"), *whom),
+            (Span("one change alone", "dim"),),
+            bar="─",
+        )
+        changes = change_entries(here, self.reading.outlook, width)
+        return [*behind_entries(here, width), heading(EMPTY), heading(title), *changes]
+
+
+class LifePanel(JumpPanel):
+    """The whole answer: waits, preemptions, hits and misses, first token, worst gaps."""
+
+    def __init__(self, reading: WhyReading, *, is_ascii: bool) -> None:
+        super().__init__(reading.model, id="life", is_ascii=is_ascii)
+        self.reading = reading
+
+    def head(self, width: int, height: int) -> Sequence[Line]:
+        return [self.title("ITS WHOLE LIFE", (), width, (Span("enter jumps to the step", "dim"),))]
+
+    def entries(self, width: int) -> Sequence[Entry]:
+        sections = self.reading.life
+        if sections is None:
+            return [heading((Span(f" {self.reading.waiting_words}", "dim"),))]
+        return life_entries(sections, width)
+
+
+class HistoryPanel(Panel):
+    """How long it has been so; a click seeks."""
+
+    SHOWS_LIFE = True
+
+    def __init__(self, reading: WhyReading, *, is_ascii: bool) -> None:
+        super().__init__(reading.model, id="history", is_ascii=is_ascii)
+        self.reading = reading
+        self.num_bar_rows = 2
+        self._window: Window | None = None
+
+    def build(self, width: int, height: int) -> Sequence[Line]:
+        model = self.model
+        facts = facts_of(model)
+        title = self.title("HOW LONG IT HAS BEEN SO", (), width, (Span("← → or a click: the step", "dim"),))
+        if facts is None or model.timeline is None or model.moment is None or model.step < facts.arrival_step:
+            return [title]
+        lines = history_lines(self._facts(facts, model.timeline, width), width, self.num_bar_rows, model.glyphs)
+        return [title, *lines][:height]
+
+    def _facts(self, facts: RequestFacts, timeline: Timeline, width: int) -> HistoryFacts:
+        model = self.model
+        assert model.moment is not None
+        last = model.last_step if facts.finished_step is None else facts.finished_step
+        step = min(max(model.step, facts.arrival_step), last)
+        previous = self._window if self._window is not None and facts.arrival_step <= self._window.first_step else None
+        window = self._window = page(step, facts.arrival_step, last, max(width - LABEL_COLUMNS - 1, 1), 1, previous)
+        end = min(window.end_step - 1, last)
+        self.reading.refusals.read(timeline, window.first_step, end)
+        here = self.reading.here
+        need = here.row.head_need + here.row.head_watermark if here is not None and is_blocks_test(here) else None
+        return HistoryFacts(
+            window=window,
+            step=model.step,
+            request_id=facts.request_id,
+            deeds=model.life_deeds(window.first_step, end, 1),
+            refusals=self.reading.refusals,
+            summaries=timeline.summaries(window.first_step, end - window.first_step + 1, 1),
+            num_usable_blocks=model.moment.state.num_usable_blocks,
+            need=need,
+        )
+
+    def step_at(self, column: int) -> int | None:
+        """Returns the step under a column, None beside the page."""
+        if self._window is None or column < LABEL_COLUMNS:
+            return None
+        return min(self._window.first_step + column - LABEL_COLUMNS, self.model.last_step)
