@@ -64,12 +64,23 @@ def build_engine(options: EngineOptions, report: ReportProgress = lambda what, p
         UsageError: a setting is wrong, or the recording cannot be written.
         EngineError: the packages that run a model are not installed.
     """
+    return build_engine_over(load_chosen_model(options, report), options, report)
+
+
+def load_chosen_model(options: EngineOptions, report: ReportProgress = lambda what, progress: None) -> Model:
+    """Loads the model of these options; several engines may be built over it. Raises as `build_engine`."""
     require_engine_extra()
     check_options(options)
     report("importing torch", None)
     from kvscope.engine.model.loader import load_model
 
-    model = load_model(options.model, dtype=options.dtype or "auto", device=choose_device(options), progress=report)
+    return load_model(options.model, dtype=options.dtype or "auto", device=choose_device(options), progress=report)
+
+
+def build_engine_over(
+    model: Model, options: EngineOptions, report: ReportProgress = lambda what, progress: None
+) -> BuiltEngine:
+    """Returns an engine with a pool and a recorder of its own over a loaded model. Raises as `build_engine`."""
     config = choose_config(options, model)
     report(f"making {config.num_gpu_blocks} blocks", None)
     runner = model.new_runner(num_blocks=config.num_gpu_blocks, block_size=config.block_size)
