@@ -47,6 +47,8 @@ class TimeScreen(Screen[None]):
         Binding("semicolon", "block(1)", "next block", show=False, id="move.block_on"),
         Binding("enter", "open", "open", show=False, id="look.open"),
         Binding("w", "why", "why: waited, preempted, missed, slow", show=False, id="look.why"),
+        Binding("d", "compare", "mark step A; again: compare with it", show=False, id="look.compare"),
+        Binding("D", "clear_mark", "clear step A", show=False, id="look.clear_mark"),
         Binding("y", "copy_step", "copy the step as Markdown", show=False, id="keep.copy"),
         Binding("Y", "copy_command", "copy the command that shows it", show=False, id="keep.copy_command"),
         Binding("question_mark", "help", "all keys", show=False, id="leave.help"),
@@ -113,6 +115,12 @@ class TimeScreen(Screen[None]):
 
     def action_why(self) -> None:
         self.kvscope.places.open_why()
+
+    def action_compare(self) -> None:
+        self.kvscope.places.mark_or_compare()
+
+    def action_clear_mark(self) -> None:
+        self.kvscope.places.clear_mark()
 
     def action_copy_step(self) -> None:
         self.kvscope.answers.copy_step()

@@ -209,9 +209,10 @@ def behind_entries(here: WaitingHere, width: int) -> list[Entry]:
         fits = request_id in row.fit_alone
         figure = "?" if need is None else f"{need:>3}{watermark} {'≤' if need + row.watermark <= row.free else '>'}"
         note = "blocked by the head alone" if fits else "would not fit"
+        on = "selected" if request_id == here.asked.request_id else ""
         line: Line = (
             Span(" ✓ " if fits else " ✗ ", "bold hit" if fits else "dim"),
-            Span(pad(fit(visible(request_id), id_width), id_width), "bold"),
+            Span(pad(fit(visible(request_id), id_width), id_width), "bold", on),
             Span(f"  need {figure} {row.free}  "),
         )
         if line_width(line) + len(note) <= width:

@@ -1,0 +1,84 @@
+"""Compare: a marked step A against the step that is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.place import Place
+from kvscope.tui.view.layout import NARROW_COLUMNS, SHORT_ROWS, WIDE_COLUMNS
+from kvscope.tui.view.lines import Target
+from kvscope.tui.widgets.compare_panels import BetweenPanel, Comparison, DifferencesPanel, StepsPanel
+from kvscope.tui.widgets.jump_panel import JumpPanel
+
+
+class CompareScreen(Place):
+    """Two steps side by side."""
+
+    KEYS = (
+        ("← →", "step B"),
+        ("esc", "back"),
+        ("j k", "move"),
+        ("⏎", "go to"),
+        ("tab", "panel"),
+        ("d", "A is here"),
+        ("D", "clear A"),
+        ("n N", "event"),
+        ("?", "help"),
+    )
+
+    def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
+        super().__init__(model, is_ascii=is_ascii)
+        self.comparison = Comparison(model)
+        self.steps = StepsPanel(self.comparison, is_ascii=is_ascii)
+        self.differences = DifferencesPanel(self.comparison, is_ascii=is_ascii)
+        self.between = BetweenPanel(self.comparison, is_ascii=is_ascii)
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.steps
+        with Horizontal(id="body"):
+            yield self.differences
+            yield self.between
+        yield self.footer
+
+    @property
+    def lists(self) -> Sequence[JumpPanel]:
+        return (self.differences, self.between)
+
+    def on_mount(self) -> None:
+        self.comparison.attach(self.kvscope, self._more_to_show)
+        super().on_mount()
+
+    def divide(self, columns: int, rows: int) -> None:
+        self.steps.styles.height = 2 if rows < SHORT_ROWS else 4
+        left = 38 if columns < NARROW_COLUMNS else 64 if columns >= WIDE_COLUMNS else 47
+        self.differences.styles.width = left
+        self.between.styles.width = columns - left
+        for panel in (self.steps, *self.lists):
+            panel.invalidate()
+
+    def show(self) -> None:
+        self.header.places = ("compare",)
+        self.comparison.ask()
+        super().show()
+
+    def _more_to_show(self) -> None:
+        for panel in (self.steps, *self.lists):
+            panel.invalidate()
+            panel.show()
+
+    def follow(self, target: Target) -> None:
+        """A request opens its place at step B; a step is looked at on the main screen, and A stays marked."""
+        self.kvscope.navigation.follow(target)
+        if target.kind == "request":
+            self.kvscope.open_request(target.key)
+        elif target.kind == "step":
+            self.action_leave()
+
+    def action_leave(self) -> None:
+        self.comparison.leave()
+        super().action_leave()
