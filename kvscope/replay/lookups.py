@@ -7,11 +7,14 @@ a time.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from kvscope import events as ev
+from kvscope.errors import RecordingError
 from kvscope.recording import layouts as at
-from kvscope.recording.packing import JSON_MARK, MAX_VALUE, pack_one, pack_token_ids, unpack_token_ids
+from kvscope.recording.packing import JSON_MARK, MAX_VALUE, pack_one, pack_token_ids, unpack, unpack_token_ids
 from kvscope.replay.recording_file import RecordingFile
 
 BLOCK_KINDS: tuple[type[ev.Event], ...] = (
@@ -64,6 +67,9 @@ def kind_events(
     file: RecordingFile, kinds: Collection[type[ev.Event]], first_step: int, last_step: int
 ) -> Iterator[tuple[int, ev.Event]]:
     """Yields `(step, event)` in order: the events of some kinds. Passes over steps that have none of them."""
+    if set(kinds) == {ev.TokensSampled} and not file.meta("has_unpacked_samples"):
+        yield from _sampled(file, first_step, last_step)
+        return
     if any(kind in kinds for kind in _STEP_TABLE_KINDS):  # these lie partly outside of their rows
         for step, events in file.select_events(kinds, first_step, last_step):
             for event in events:
@@ -76,6 +82,21 @@ def kind_events(
     for step, event in file.events_where(condition, (first_step, last_step)):
         if type(event) in kinds:
             yield step, event
+
+
+def _sampled(file: RecordingFile, first_step: int, last_step: int) -> Iterator[tuple[int, ev.TokensSampled]]:
+    rows = file.rows(
+        f"SELECT step, request_list, num_tokens, token_ids FROM sampled_tokens WHERE {_BETWEEN} ORDER BY step",
+        (first_step, last_step),
+    )
+    for step, request_list, counts, token_ids in rows:
+        with _damage_reported(file, step):
+            event = ev.TokensSampled(
+                request_ids=file.requests_of(request_list),
+                token_ids=unpack_token_ids(token_ids),
+                num_tokens=None if counts is None else unpack(counts),
+            )
+        yield step, event
 
 
 def steps_sampling(file: RecordingFile, token_id: int, first_step: int, last_step: int) -> list[tuple[int, list[int]]]:
@@ -91,7 +112,16 @@ def steps_sampling(file: RecordingFile, token_id: int, first_step: int, last_ste
         (first_step, last_step, *needles),
     )
     for step, packed in rows:
-        places = [place for place, other in enumerate(unpack_token_ids(packed)) if other == token_id]
+        with _damage_reported(file, step):
+            places = [place for place, other in enumerate(unpack_token_ids(packed)) if other == token_id]
         if places:
             found.append((step, places))
     return found
+
+
+@contextmanager
+def _damage_reported(file: RecordingFile, step: int) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, struct.error) as error:
+        raise RecordingError(f"{file.path}: the sampled tokens of step {step} are damaged ({error})") from error

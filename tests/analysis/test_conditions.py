@@ -7,13 +7,13 @@ import pytest
 from kvscope.analysis.conditions import (
     Condition,
     ConditionError,
-    Searched,
     StateLook,
     Stop,
     StopSearch,
     matches,
     parse_condition,
 )
+from kvscope.analysis.searched import Searched
 from kvscope.replay.timeline import Timeline
 from tests.analysis.reading import read, read_steps
 from tests.analysis.runs import preempting, sharing

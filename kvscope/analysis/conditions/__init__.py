@@ -7,13 +7,12 @@ from kvscope.analysis.conditions.evaluate import Watch, matches
 from kvscope.analysis.conditions.expression import Condition
 from kvscope.analysis.conditions.look import RequestLook, StateLook, StepLook
 from kvscope.analysis.conditions.parser import ConditionError, parse_condition
-from kvscope.analysis.conditions.stops import Searched, Stop, StopSearch
+from kvscope.analysis.conditions.stops import Stop, StopSearch
 
 __all__ = [
     "Condition",
     "ConditionError",
     "RequestLook",
-    "Searched",
     "StateLook",
     "StepLook",
     "Stop",

@@ -9,6 +9,7 @@ from kvscope.analysis.conditions.bounds import can_hold
 from kvscope.analysis.conditions.evaluate import NOTHING, Matched, matches
 from kvscope.analysis.conditions.expression import Condition
 from kvscope.analysis.conditions.look import StateLook
+from kvscope.analysis.searched import Searched
 from kvscope.replay.timeline import StepSummary, Timeline
 
 PIECE_STEPS = 1_000
@@ -17,13 +18,6 @@ PIECE_STEPS = 1_000
 PIECES_A_LOOK = 200
 STEPS_A_SLICE = 16
 """Steps that are looked at before the search says how far it is: some milliseconds of work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """How far a search is."""
-
-    step: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,7 @@
+"""Searches a recording: requests, prompts and outputs, tokens, blocks, hashes, events, reasons, regular expressions."""
+
+from kvscope.analysis.search.hit import Hit
+from kvscope.analysis.search.query import Query, SearchError, parse_query
+from kvscope.analysis.search.run import search
+
+__all__ = ["Hit", "Query", "SearchError", "parse_query", "search"]
