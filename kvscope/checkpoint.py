@@ -111,9 +111,12 @@ class _Checkpoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     """Places in `requests`."""
     running: list[int]
     blocks: bytes
-    """Complete: the block ids. Else: where runs begin in the base's blocks. In the form of `_planes`."""
+    """Complete: the block ids. Else: where runs begin in the base's blocks. In the form of `_planes`, like the next."""
     run_lengths: list[int] | None
     """None in a complete one. Negative: backwards."""
+    owners: bytes
+    indexes: bytes
+    """Complete: as in `CheckpointBase`, the indexes as differences. Else empty."""
     extra_references: list[tuple[int, int]]
     """Block and count, of blocks that are referenced beyond the tables that hold them."""
     num_orphans: int
@@ -131,10 +134,9 @@ def encode_complete(state: EngineState, number_of: NumberOf) -> tuple[bytes, Che
     blocks, extra, num_orphans = _blocks_of(state, requests)
     owners, indexes = _publication(state, blocks, number_of)
     base = CheckpointBase(blocks, owners, indexes, _known_of(requests, number_of))
-    places = list(compress(range(len(owners)), owners))
-    changes = (places, [owners[place] for place in places], [indexes[place] for place in places])
+    pool = (_planes(blocks), None, _planes(owners), _planes(_differences(indexes)))
     nothing = CheckpointBase([], [], [], {})
-    return _encode(state, nothing, base.requests, _planes(blocks), None, extra, num_orphans, changes), base
+    return _encode(state, nothing, base.requests, pool, extra, num_orphans, ([], [], [])), base
 
 
 def encode_delta(
@@ -151,15 +153,15 @@ def encode_delta(
     places = list(compress(range(len(blocks)), map(is_changed, blocks)))
     owners, indexes = _publication(state, [blocks[place] for place in places], number_of)
     known = _known_of(requests, number_of)
-    return _encode(state, base, known, _planes(starts), lengths, extra, num_orphans, (places, owners, indexes))
+    pool = (_planes(starts), lengths, b"", b"")
+    return _encode(state, base, known, pool, extra, num_orphans, (places, owners, indexes))
 
 
 def _encode(
     state: EngineState,
     base: CheckpointBase,
     known: Mapping[int, _Known],
-    blocks: bytes,
-    run_lengths: list[int] | None,
+    pool: tuple[bytes, list[int] | None, bytes, bytes],
     extra_references: list[tuple[int, int]],
     num_orphans: int,
     changes: tuple[list[int], list[int], list[int]],
@@ -178,8 +180,10 @@ def _encode(
         drafts={place[r.request_id]: list(r.draft_token_ids) for r in requests if r.draft_token_ids},
         waiting=[place[request_id] for request_id in state.waiting],
         running=[place[request_id] for request_id in state.running],
-        blocks=blocks,
-        run_lengths=run_lengths,
+        blocks=pool[0],
+        run_lengths=pool[1],
+        owners=pool[2],
+        indexes=pool[3],
         extra_references=extra_references,
         num_orphans=num_orphans,
         changed_places=_differences(changes[0]),
@@ -251,7 +255,9 @@ def _restore(data: bytes, base: CheckpointBase | None) -> tuple[_Checkpoint, Che
     numbers = _from_planes(packed.blocks)
     if packed.run_lengths is None:
         base = CheckpointBase([], [], [], {})
-        blocks, owners, indexes = list(numbers), [_NO_OWNER] * len(numbers), [0] * len(numbers)
+        blocks, owners, indexes = list(numbers), list(_from_planes(packed.owners)), _sums(_from_planes(packed.indexes))
+        if not len(blocks) == len(owners) == len(indexes):
+            raise ValueError(f"{len(blocks)} blocks have {len(owners)} owners and {len(indexes)} indexes")
     elif base is None:
         raise ValueError("it refers to another checkpoint")
     else:
@@ -414,7 +420,7 @@ def _sums(differences: Sequence[int]) -> list[int]:
 
 def _planes(values: list[int]) -> bytes:
     """Returns the values in four bytes each, the lowest bytes of all first: alike bytes together pack well."""
-    raw = struct.pack(f"<{len(values)}I", *values)
+    raw = struct.pack(f"<{len(values)}i", *values)
     return b"".join(raw[plane::4] for plane in range(4))
 
 
@@ -423,4 +429,4 @@ def _from_planes(data: bytes) -> tuple[int, ...]:
     raw = bytearray(size * 4)
     for plane in range(4):
         raw[plane::4] = data[plane * size : plane * size + size]
-    return struct.unpack(f"<{size}I", raw)
+    return struct.unpack(f"<{size}i", raw)
