@@ -1,0 +1,135 @@
+"""The published blocks after a step by their content: kept from one step to the next, and only changed where they do.
+
+A look at a neighbouring step changes the few blocks that were published or lost between the two; a look further away
+compares all blocks with those that are known.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
+from operator import ne
+
+from kvscope import events as ev
+from kvscope.replay.timeline import Moment
+
+Origin = tuple[str, int]
+"""Who computed a block, and the block's index in that request's table."""
+
+ReadChain = Callable[[str, int], "array[int]"]
+"""Reads a request's chain up to at least so many links (where it has them)."""
+
+
+_NOWHERE = -2
+"""No step, and no neighbour of one."""
+
+
+class PublishedBlocks:
+    """The blocks of one step, by the link of a chain at which each ends.
+
+    A block whose link is not known yet is unread: outputs are slow to read, and few prompts hold another one's output.
+    """
+
+    def __init__(self) -> None:
+        self.chains: dict[str, array[int]] = {}
+        """By request, the links that were read: each stands for all tokens up to its block's end. None gets shorter."""
+        self._step = _NOWHERE
+        self._changed: Sequence[int] = ()
+        """The blocks that the step published or lost."""
+        self._origins: dict[int, Origin] = {}
+        self._block_at: dict[int, int] = {}
+        self._equals_at: dict[int, set[int]] = {}
+        """By link, where several blocks have that content: all of them."""
+        self._unread: dict[str, dict[int, int]] = {}
+        """By request: its unread blocks, each with its index."""
+        self._unread_behind: dict[int, set[str]] = {}
+        """By the last known link of a request: those that have had unread blocks behind it."""
+
+    def move_to(self, moment: Moment, read_chain: ReadChain) -> None:
+        """Takes up the blocks of a moment."""
+        now, old_step = moment.state.cached_from, self._step
+        if moment.step == old_step:
+            return
+        changed = _changed_blocks(moment)
+        self._step = _NOWHERE  # stays so where a chain cannot be read
+        if moment.step == old_step + 1:
+            self._update(changed, now, read_chain)
+        elif moment.step == old_step - 1:
+            self._update(self._changed, now, read_chain)
+        else:
+            self._update(list(compress(now, map(ne, now.values(), map(self._origins.get, now)))), now, read_chain)
+            if len(self._origins) > len(now):
+                self._update(self._origins.keys() - now.keys(), now, read_chain)
+        self._step, self._changed = moment.step, changed
+
+    def first_at(self, link: int, moment: Moment) -> int | None:
+        """Returns the first published block with the content, None where there is none (or it is unread)."""
+        block_id = self._block_at.get(link)
+        group = None if block_id is None else moment.state.duplicate_groups.get(block_id)
+        return block_id if group is None else next(iter(group))
+
+    def reveal(self, links: Iterable[int], read_chain: ReadChain) -> bool:
+        """Reads the contents of the blocks behind the links; False where there are none."""
+        is_new = False
+        for link in links:
+            for request_id in self._unread_behind.get(link, ()):
+                unread = self._unread.get(request_id)
+                if unread:
+                    chain = read_chain(request_id, max(unread.values()) + 1)
+                    for block_id, index in unread.items():
+                        self._put(chain[index], block_id)
+                    unread.clear()
+                    is_new = True
+            self._unread_behind.pop(link, None)
+        return is_new
+
+    def _update(self, block_ids: Iterable[int], now: Mapping[int, Origin], read_chain: ReadChain) -> None:
+        origins, block_at, chains = self._origins, self._block_at, self.chains
+        for block_id in block_ids:
+            old, new = origins.get(block_id), now.get(block_id)
+            if old == new:
+                continue
+            if old is not None:
+                del origins[block_id]
+                self._take(old, block_id)
+            if new is not None:
+                request_id, index = new
+                links = chains.get(request_id) or read_chain(request_id, 1)
+                origins[block_id] = new
+                if index >= len(links):
+                    self._unread.setdefault(request_id, {})[block_id] = index
+                    self._unread_behind.setdefault(links[-1], set()).add(request_id)
+                elif block_at.setdefault(links[index], block_id) != block_id:
+                    self._put(links[index], block_id)
+
+    def _put(self, link: int, block_id: int) -> None:
+        other = self._block_at.setdefault(link, block_id)
+        if other != block_id:
+            self._equals_at.setdefault(link, {other}).add(block_id)
+
+    def _take(self, origin: Origin, block_id: int) -> None:
+        """Forgets a block: among the unread ones, or at its link."""
+        request_id, index = origin
+        unread = self._unread.get(request_id)
+        if unread is not None and unread.pop(block_id, None) is not None:
+            return
+        link = self.chains[request_id][index]
+        equals = self._equals_at.get(link)
+        if equals is None:
+            del self._block_at[link]
+            return
+        equals.remove(block_id)
+        self._block_at[link] = next(iter(equals))
+        if len(equals) == 1:
+            del self._equals_at[link]
+
+
+def _changed_blocks(moment: Moment) -> list[int]:
+    """Returns the blocks that the step published or lost."""
+    return [
+        block_id
+        for event in moment.events
+        if isinstance(event, ev.BlockCached | ev.BlockEvicted | ev.BlockUncached)
+        for block_id in event.block_ids
+    ]
