@@ -24,6 +24,7 @@ from kvscope.cli import (
     dump,
     events,
     find,
+    lab,
     live,
     models,
     replay,
@@ -63,6 +64,7 @@ COMMANDS = (
     diff,
     whatif,
     models,
+    lab,
     bench,
     doctor,
 )
