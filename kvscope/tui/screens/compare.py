@@ -55,7 +55,7 @@ class CompareScreen(Place):
 
     def divide(self, columns: int, rows: int) -> None:
         self.steps.styles.height = 2 if rows < SHORT_ROWS else 4
-        left = 38 if columns < NARROW_COLUMNS else 64 if columns >= WIDE_COLUMNS else 47
+        left = 40 if columns < NARROW_COLUMNS else 64 if columns >= WIDE_COLUMNS else 47
         self.differences.styles.width = left
         self.between.styles.width = columns - left
         for panel in (self.steps, *self.lists):

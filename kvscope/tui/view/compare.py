@@ -30,7 +30,7 @@ from kvscope.tui.view.lines import (
 from kvscope.tui.view.pool import PoolGrid, pool_grid
 from kvscope.tui.view.step import COLOURED_FIGURES, TONE_ROLES
 
-FIGURE_COLUMNS = 19
+FIGURE_COLUMNS = 18
 MAX_ID_CELLS = 14
 
 STRONGEST_FIRST = (
@@ -76,13 +76,18 @@ def between_line(found: StepDifference, width: int) -> Line:
         (between.num_evicted_blocks, "blocks evicted", "evict"),
         (between.num_hit_tokens, "tokens hit", "hit"),
     ]
-    spans: list[Span] = [Span(" In between: ", "dim")]
-    for number, name, role in parts:
-        if name == "aborted" and not number:
-            continue
-        if len(spans) > 1:
-            spans.append(Span(" · ", "dim"))
-        spans.append(Span(f"{number:,} {name}", f"bold {role}" if number else "dim"))
+    for shows_zero in (True, False):
+        spans: list[Span] = [Span(" In between: ", "dim")]
+        for number, name, role in parts:
+            if not number and (name == "aborted" or not shows_zero):
+                continue
+            if len(spans) > 1:
+                spans.append(Span(" · ", "dim"))
+            spans.append(Span(f"{number:,} {name}", f"bold {role}" if number else "dim"))
+        if line_width(spans) <= width:
+            break
+    if len(spans) == 1:
+        spans.append(Span("nobody came or went", "dim"))
     return cut_line(merge(spans), width)
 
 
@@ -156,11 +161,17 @@ def _request_line(request: RequestDifference, id_width: int, width: int) -> Line
 
 
 def _status(request: RequestDifference) -> str:
+    before, after = _shown(request.status_a), _shown(request.status_b)
+    times = f" ×{request.num_preemptions}" if request.num_preemptions > 1 else ""
+    if request.change == "preempted" and request.status_b == "preempted":
+        return f"{before} → preempted{times}"
     if request.change == "preempted":
-        times = f" ×{request.num_preemptions}" if request.num_preemptions > 1 else ""
-        return f"{request.status_a}, preempted{times}, {request.status_b}"
-    same = request.status_a == request.status_b
-    return request.status_a if same else f"{request.status_a} → {request.status_b}"
+        return f"{before}, preempted{times}, {after}"
+    return before if before == after else f"{before} → {after}"
+
+
+def _shown(status: str) -> str:
+    return "waits again" if status == "preempted" else status
 
 
 def _parts(request: RequestDifference) -> list[str]:
@@ -187,25 +198,39 @@ def pool_title(found: StepDifference) -> Line:
 
 def pool_lines(found: StepDifference, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """Returns a legend line with the counts and the map of what became of each block."""
-    counts = found.num_blocks
-    entries = (
-        (BlockDifference.TAKEN, "taken"),
-        (BlockDifference.GIVEN_BACK, "given back"),
-        (BlockDifference.OTHER_OWNER, "other owner"),
-        (BlockDifference.SAME, "same"),
-        (BlockDifference.FREE, "free"),
-    )
-    spans: list[Span] = []
-    for change, name in entries:
-        glyph, role = _block_glyph(change, glyphs)
-        spans += [Span(glyph, role), Span(f" {name} ", "dim"), Span(f"{counts[change]:,}   ", "bold")]
     grid = pool_grid(len(found.blocks), width - 1, max(height - 1, 1))
+    scale: Line = ()
     if grid.blocks_per_cell > 1:
-        spans.append(Span(f"1 cell = {grid.blocks_per_cell} blocks", "dim"))
-    return [
-        cut_line((Span(" "), *spans), width),
-        *(_map_row(found.blocks, grid, row, glyphs) for row in range(grid.num_rows)),
-    ]
+        scale = (Span(f"1 cell = {grid.blocks_per_cell} blocks", "dim"),)
+    legend = (Span(" "), *_legend(found, width - 1, glyphs, scale))
+    return [legend, *(_map_row(found.blocks, grid, row, glyphs) for row in range(grid.num_rows))]
+
+
+def _legend(found: StepDifference, width: int, glyphs: Glyphs, scale: Line) -> Line:
+    """Roomy where it fits, then without the zero counts, then with short names and without the scale."""
+    entries = (
+        (BlockDifference.TAKEN, "taken", "taken"),
+        (BlockDifference.GIVEN_BACK, "given back", "back"),
+        (BlockDifference.OTHER_OWNER, "other owner", "owner"),
+        (BlockDifference.SAME, "same", "same"),
+        (BlockDifference.FREE, "free", "free"),
+    )
+    for shows_zero, is_short, gap, end in (
+        (True, False, "   ", scale),
+        (False, False, "  ", scale),
+        (False, True, " ", ()),
+    ):
+        spans: list[Span] = []
+        for change, name, short_name in entries:
+            number = found.num_blocks[change]
+            if number or shows_zero:
+                glyph, role = _block_glyph(change, glyphs)
+                spans += [Span(glyph, role), Span(f" {short_name if is_short else name} ", "dim")]
+                spans.append(Span(f"{number:,}{gap}", "bold"))
+        spans += end
+        if line_width(spans) <= width + len(gap):
+            break
+    return cut_line(tuple(spans), width)
 
 
 def _map_row(blocks: bytes, grid: PoolGrid, row: int, glyphs: Glyphs) -> Line:
