@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvscope.tui.screens.compare import CompareScreen
+from kvscope.tui.screens.statistics import StatisticsScreen
 from kvscope.tui.screens.why import WhyScreen
+from kvscope.tui.widgets.statistics_panels import StatisticsReading
 
 if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
@@ -16,6 +18,8 @@ class Places:
 
     def __init__(self, app: KvscopeApp) -> None:
         self._app = app
+        self._statistics: StatisticsReading | None = None
+        """Read once for each end of the recording."""
 
     def open_why(self) -> None:
         """Opens why the selected request fares as it does at the step."""
@@ -48,3 +52,15 @@ class Places:
         if isinstance(self._app.screen, CompareScreen):
             self._app.screen.action_leave()
         self._app.show_soon()
+
+    def open_statistics(self) -> None:
+        """Opens the figures of the recording and what stands out in it."""
+        timeline = self._app.model.timeline
+        if timeline is None or timeline.last_step < 0:
+            self._app.say("there is no step yet: nothing to count")
+            return
+        known = self._statistics
+        if known is None or known.timeline is not timeline or known.last_step != timeline.last_step:
+            known = self._statistics = StatisticsReading(self._app, timeline)
+        if not isinstance(self._app.screen, StatisticsScreen):
+            self._app.push_screen(StatisticsScreen(self._app.model, known, is_ascii=self._app.is_ascii))

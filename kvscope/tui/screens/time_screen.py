@@ -49,6 +49,7 @@ class TimeScreen(Screen[None]):
         Binding("w", "why", "why: waited, preempted, missed, slow", show=False, id="look.why"),
         Binding("d", "compare", "mark step A; again: compare with it", show=False, id="look.compare"),
         Binding("D", "clear_mark", "clear step A", show=False, id="look.clear_mark"),
+        Binding("t", "statistics", "statistics of the run", show=False, id="look.statistics"),
         Binding("y", "copy_step", "copy the step as Markdown", show=False, id="keep.copy"),
         Binding("Y", "copy_command", "copy the command that shows it", show=False, id="keep.copy_command"),
         Binding("question_mark", "help", "all keys", show=False, id="leave.help"),
@@ -121,6 +122,9 @@ class TimeScreen(Screen[None]):
 
     def action_clear_mark(self) -> None:
         self.kvscope.places.clear_mark()
+
+    def action_statistics(self) -> None:
+        self.kvscope.places.open_statistics()
 
     def action_copy_step(self) -> None:
         self.kvscope.answers.copy_step()

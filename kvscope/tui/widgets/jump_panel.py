@@ -53,7 +53,10 @@ class JumpPanel(Panel):
         return self._entries[self.current].target if 0 <= self.current < len(self._entries) else None
 
     def walk(self, offset: int) -> None:
-        """Chooses another entry."""
+        """Chooses another entry; a list that leads nowhere scrolls."""
+        shown = [index for index in self._view.entry_of if index is not None]
+        if shown and all(entry.target is None for entry in self._entries):
+            self.current = shown[-1] if offset > 0 else shown[0]
         self.current = next_jump(self._entries, self.current, offset)
         self.invalidate()
         self.show()

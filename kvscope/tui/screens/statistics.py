@@ -1,0 +1,133 @@
+"""Statistics: the figures of the whole run, and what stands out in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.place import Place
+from kvscope.tui.view.layout import NARROW_COLUMNS, SHORT_ROWS, TimelineLayout
+from kvscope.tui.view.lines import Target
+from kvscope.tui.view.statistics import next_finding
+from kvscope.tui.widgets.jump_panel import JumpPanel
+from kvscope.tui.widgets.lines_view import LinesView
+from kvscope.tui.widgets.statistics_panels import FindingsPanel, NumbersPanel, StatisticsReading, WholeRunPanel
+
+
+class StatisticsScreen(Place):
+    """The figures of the recording. In a narrow terminal `tab` swaps figures and findings."""
+
+    KEYS = (
+        ("← →", "step"),
+        ("esc", "back"),
+        ("j k", "move"),
+        ("⏎", "go to"),
+        ("tab", "panel"),
+        ("n N", "finding"),
+        ("?", "help"),
+    )
+
+    def __init__(self, model: ScreenModel, reading: StatisticsReading, *, is_ascii: bool) -> None:
+        super().__init__(model, is_ascii=is_ascii)
+        self.reading = reading
+        self.run = WholeRunPanel(model, reading, is_ascii=is_ascii)
+        self.numbers = NumbersPanel(model, reading, is_ascii=is_ascii)
+        self.findings = FindingsPanel(model, reading, is_ascii=is_ascii)
+        self._is_narrow = False
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.run
+        with Horizontal(id="body"):
+            yield self.findings
+            yield self.numbers
+        yield self.footer
+
+    @property
+    def lists(self) -> Sequence[JumpPanel]:
+        return (self.findings, self.numbers)
+
+    def on_mount(self) -> None:
+        self.reading.changed = self._more_to_show
+        super().on_mount()
+
+    def on_screen_resume(self) -> None:
+        self.reading.changed = self._more_to_show
+        super().on_screen_resume()
+
+    def divide(self, columns: int, rows: int) -> None:
+        bars, marks, gutter = (1, 1, 13) if rows < SHORT_ROWS or columns < NARROW_COLUMNS else (3, 2, 19)
+        self.run.rows_of = TimelineLayout(token_rows=bars, block_rows=bars, mark_rows=marks, life_rows=0, gutter=gutter)
+        self.run.styles.height = self.run.num_rows
+        self._is_narrow = columns < NARROW_COLUMNS
+        left = columns if self._is_narrow else columns // 2
+        self.findings.styles.width = left
+        self.numbers.styles.width = columns if self._is_narrow else columns - left
+        self.findings.display = not self._is_narrow or not self.numbers.has_focus
+        self.numbers.display = not self._is_narrow or not self.findings.display
+        for panel in (self.run, *self.lists):
+            panel.invalidate()
+
+    def show(self) -> None:
+        self.header.places = ("statistics",)
+        self.reading.ask()
+        super().show()
+
+    def _more_to_show(self) -> None:
+        for panel in (self.run, *self.lists):
+            panel.invalidate()
+            panel.show()
+
+    def action_other_panel(self, direction: int) -> None:
+        if self._is_narrow:
+            shows_numbers = not self.numbers.display
+            self.numbers.display, self.findings.display = shows_numbers, not shows_numbers
+            self.focus_first()
+        else:
+            super().action_other_panel(direction)
+
+    def action_event(self, direction: int) -> None:
+        """Goes to the next finding instead of the next event."""
+        findings = self.reading.findings
+        if findings is None:
+            self.kvscope.say("the detectors are still at work")
+            return
+        found = next_finding(findings, self.model.wanted_step, direction)
+        if found is None:
+            where = "after" if direction > 0 else "before"
+            self.kvscope.say(f"no finding {where} step {self.model.wanted_step}")
+            return
+        self._go_to(found)
+        self.findings.choose(found)
+
+    def _go_to(self, number: int) -> None:
+        findings = self.reading.findings or ()
+        finding = findings[number]
+        self.kvscope.navigation.follow(Target("step", str(finding.first_step)))
+        if finding.request_ids:
+            self.model.select(finding.request_ids[0])
+
+    def follow(self, target: Target) -> None:
+        """A finding or a step is looked at on the main screen; a request opens its place."""
+        if target.kind == "finding":
+            self._go_to(int(target.key))
+            self.action_leave()
+            return
+        self.kvscope.navigation.follow(target)
+        if target.kind == "request":
+            self.kvscope.open_request(target.key)
+        else:
+            self.action_leave()
+
+    def click_beside(self, view: LinesView, column: int) -> None:
+        if view is self.run:
+            step = self.run.step_at(column)
+            if step is not None:
+                self.kvscope.navigation.move_to(step)
+
+    def action_leave(self) -> None:
+        self.reading.leave()
+        super().action_leave()

@@ -1,0 +1,184 @@
+"""The panels of the place "statistics". Figures first, then the detectors: two passes in a thread, both can be left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kvscope.analysis.detectors import find_all
+from kvscope.analysis.finding import Finding
+from kvscope.analysis.stats import RunStatistics, read_statistics
+from kvscope.replay.timeline import Timeline
+from kvscope.tui.desk import Asker, WatchedTimeline
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.view.entries import Entry, heading
+from kvscope.tui.view.layout import TimelineLayout
+from kvscope.tui.view.lines import EMPTY, Line, Span, rule
+from kvscope.tui.view.statistics import (
+    figure_entries,
+    finding_entries,
+    finding_marks,
+    histogram_entries,
+    latency_entries,
+    run_title,
+    warning_entries,
+    whole_run,
+)
+from kvscope.tui.view.timeline import TimelineFacts, Window, timeline_lines
+from kvscope.tui.widgets.jump_panel import JumpPanel
+from kvscope.tui.widgets.panel import Panel
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
+
+
+class StatisticsReading:
+    """The figures and findings of a recording up to the step that was its last when they were asked for."""
+
+    def __init__(self, app: KvscopeApp, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.last_step = timeline.last_step
+        self.changed: Callable[[], None] = lambda: None
+        """Called when there is more to show; whoever shows it sets it."""
+        self._figures: Asker[RunStatistics] = Asker(app, self._more)
+        self._findings: Asker[list[Finding]] = Asker(app, self._more)
+
+    def _more(self) -> None:
+        self.ask()
+        self.changed()
+
+    def ask(self) -> None:
+        """Asks for what is not there yet: the figures, after them the findings."""
+        if self._figures.value is None and not self._figures.error:
+            self._figures.ask("figures", _figures)
+        elif self._findings.value is None and not self._findings.error:
+            self._findings.ask("findings", _findings)
+
+    @property
+    def statistics(self) -> RunStatistics | None:
+        return self._figures.value
+
+    @property
+    def findings(self) -> Sequence[Finding] | None:
+        return self._findings.value
+
+    @property
+    def waiting_words(self) -> str:
+        """What is being read, and how far; or what is wrong."""
+        for asker, what in ((self._figures, "figures"), (self._findings, "detectors")):
+            if asker.error:
+                return asker.error
+            if asker.value is None:
+                if asker.watch is None:
+                    return f"{what} …"
+                return f"{what}: step {asker.watch.step:,} of {asker.watch.last_step:,} …"
+        return ""
+
+    def leave(self) -> None:
+        """Leaves what is being read; asking again starts anew."""
+        self._figures.leave()
+        self._findings.leave()
+
+
+def _figures(timeline: WatchedTimeline) -> RunStatistics:
+    return read_statistics(timeline)
+
+
+def _findings(timeline: WatchedTimeline) -> list[Finding]:
+    return find_all(timeline)
+
+
+class WholeRunPanel(Panel):
+    """The timeline of the whole run, with a row of findings; a click seeks."""
+
+    def __init__(self, model: ScreenModel, reading: StatisticsReading, *, is_ascii: bool) -> None:
+        super().__init__(model, id="run", is_ascii=is_ascii)
+        self.reading = reading
+        self.rows_of = TimelineLayout(token_rows=1, block_rows=1, mark_rows=1, life_rows=0, gutter=13)
+        self._window: Window | None = None
+
+    def build(self, width: int, height: int) -> Sequence[Line]:
+        model, reading = self.model, self.reading
+        waiting = reading.waiting_words
+        right: Line = (Span(waiting, "evict"),) if waiting else (Span("n N: findings", "dim"),)
+        title = self.title("STATISTICS", run_title(reading.statistics, max(width - 40, 20)), width, right)
+        if model.moment is None or model.timeline is None:
+            return [title]
+        layout = self.rows_of
+        window = self._window = whole_run(model.first_step, model.last_step, max(width - layout.gutter, 1))
+        summaries = model.timeline.summaries(window.first_step, window.num_columns, window.steps_per_column)
+        facts = TimelineFacts(
+            window=window,
+            summaries=summaries,
+            state=model.moment.state,
+            step=model.step,
+            selected_id=None,
+            life="",
+            life_roles=(),
+        )
+        lines = timeline_lines(facts, layout, width, model.glyphs)
+        marks = finding_marks(reading.findings or (), window, model.step, layout.gutter)
+        return [title, *lines[:-1], marks, lines[-1]][:height]
+
+    @property
+    def num_rows(self) -> int:
+        return self.rows_of.rows + 2
+
+    def step_at(self, column: int) -> int | None:
+        """Returns the step under a column, None in the gutter."""
+        if self._window is None or column < self.rows_of.gutter:
+            return None
+        step = self._window.first_step + (column - self.rows_of.gutter) * self._window.steps_per_column
+        return min(step, self.model.last_step)
+
+
+class NumbersPanel(JumpPanel):
+    """Latencies, the other figures in words, the histogram of gaps."""
+
+    def __init__(self, model: ScreenModel, reading: StatisticsReading, *, is_ascii: bool) -> None:
+        super().__init__(model, id="numbers", is_ascii=is_ascii)
+        self.reading = reading
+
+    def head(self, width: int, height: int) -> Sequence[Line]:
+        return [self.title("LATENCIES AND FIGURES", (), width)]
+
+    def entries(self, width: int) -> Sequence[Entry]:
+        found = self.reading.statistics
+        if found is None:
+            return [heading((Span(f"   {self.reading.waiting_words}", "dim"),))]
+        unit = "ms" if found.latencies.unit == "ns" else "steps"
+        words = (Span("GAPS BETWEEN TOKENS", "bold"), Span(" ─ ", "rule"), Span(f"ITL, {unit}", "dim"))
+        return [
+            *latency_entries(found, width),
+            heading(EMPTY),
+            *figure_entries(found, width),
+            heading(EMPTY),
+            heading(rule(width, words, bar="─")),
+            *histogram_entries(found, width, self.model.glyphs),
+        ]
+
+
+class FindingsPanel(JumpPanel):
+    """What stands out: wrong readings that lie near, and what the detectors found."""
+
+    def __init__(self, model: ScreenModel, reading: StatisticsReading, *, is_ascii: bool) -> None:
+        super().__init__(model, id="findings", is_ascii=is_ascii)
+        self.reading = reading
+
+    def head(self, width: int, height: int) -> Sequence[Line]:
+        findings = self.reading.findings
+        right = "" if findings is None else f"{len(findings)} found, enter jumps"
+        return [self.title("WHAT STANDS OUT", (), width, (Span(right, "dim"),) if right else ())]
+
+    def entries(self, width: int) -> Sequence[Entry]:
+        reading = self.reading
+        entries = [] if reading.statistics is None else warning_entries(reading.statistics.warnings, width)
+        if reading.findings is None:
+            return [*entries, heading((Span(f"   {reading.waiting_words}", "dim"),))]
+        return [*finding_entries(reading.findings, width), heading(EMPTY), *entries]
+
+    def choose(self, finding: int) -> None:
+        """Chooses a finding by its number."""
+        self.current = finding
+        self.invalidate()
+        self.show()
