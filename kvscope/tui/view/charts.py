@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from kvscope.tui.view.glyphs import Glyphs
-from kvscope.tui.view.lines import Line, Span, merge
+from kvscope.tui.view.lines import EMPTY, Line, Span, merge
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(NamedTuple):
     """One part of a stacked bar: its role, which is also the name of its background, and its fill without eighths."""
 
     role: str
@@ -40,16 +40,21 @@ def stacked_rows(
     cursor_column: int | None = None,
 ) -> list[Line]:
     """Paints bars from `stack_heights` of each column (None is no column), the top row first."""
-    if not glyphs.has_layers:
-        columns = [ends and (0,) * (len(ends) - 1) + ends[-1:] for ends in columns]
-    rows: list[Line] = []
-    for row in range(num_rows - 1, -1, -1):
-        cells = [
-            _cell(ends, layers, row * 8, glyphs, "cursor" if index == cursor_column else "")
-            for index, ends in enumerate(columns)
-        ]
-        rows.append(merge(cells))
-    return rows
+    kind = (tuple(layers), num_rows, glyphs)
+    bars = [_bar(ends, "", *kind) for ends in columns]
+    if cursor_column is not None:
+        bars[cursor_column] = _bar(columns[cursor_column], "cursor", *kind)
+    return [merge(row) for row in zip(*bars, strict=True)] or [EMPTY] * num_rows
+
+
+@lru_cache(maxsize=1 << 12)
+def _bar(
+    ends: tuple[int, ...] | None, behind: str, layers: tuple[Layer, ...], num_rows: int, glyphs: Glyphs
+) -> tuple[Span, ...]:
+    """Returns the cells of one bar from the top down; pages of one recording show the same few heights all over."""
+    if ends and not glyphs.has_layers:
+        ends = (0,) * (len(ends) - 1) + ends[-1:]
+    return tuple(_cell(ends, layers, row * 8, glyphs, behind) for row in range(num_rows - 1, -1, -1))
 
 
 def _cell(ends: tuple[int, ...] | None, layers: Sequence[Layer], bottom: int, glyphs: Glyphs, behind: str) -> Span:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from kvscope.analysis.pool_view import BlockChange
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Glyphs:
-    """Which character stands for what."""
+    """Which character stands for what. A set is known by its identity, so that it is a quick key for what it drew."""
 
     live: str = "■"
     cached: str = "░"

@@ -7,6 +7,8 @@ are terminal cells, so that a CJK character counts two.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from kvscope.analysis import spans as words
@@ -32,6 +34,9 @@ class Span(NamedTuple):
     target: Target | None = None
     """Where a click on it leads."""
 
+
+_TEXT, _LOOK = itemgetter(0), itemgetter(1, 2, 3)
+"""A span's text, and all the rest: screens have thousands of spans, so that `merge` does without their names."""
 
 Line = tuple[Span, ...]
 
@@ -132,17 +137,9 @@ def rule(width: int, title: Sequence[Span], right: Sequence[Span] = (), *, is_fo
 
 def merge(spans: Iterable[Span]) -> Line:
     """Joins neighbours of one look, so that a painter sees few segments."""
-    merged: list[Span] = []
-    for span in spans:
-        if not span.text:
-            continue
-        if merged:
-            last = merged[-1]
-            if last.role == span.role and last.on == span.on and last.target == span.target:
-                merged[-1] = last._replace(text=last.text + span.text)
-                continue
-        merged.append(span)
-    return tuple(merged)
+    return tuple(
+        Span("".join([span[0] for span in same]), *look) for look, same in groupby(filter(_TEXT, spans), key=_LOOK)
+    )
 
 
 def sentence_line(spans: Sequence[words.Span], roles: Mapping[words.Role, str] = WORD_ROLES, *, on: str = "") -> Line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kvscope.analysis.pool_view import BlockChange, BlockFacts, BlockStatus, NextOut, PoolView
 from kvscope.analysis.text import cell_width, visible
@@ -131,25 +132,27 @@ def _summary_cells(
     glyphs: Glyphs,
 ) -> list[Span]:
     size = grid.blocks_per_cell
-    selected_cells = {block_id // size for block_id in selected}
-    chosen_cell = None if chosen_block is None else chosen_block // size
-    spans: list[Span] = []
-    for start in range(first, min(first + grid.blocks_per_row, grid.num_blocks), size):
-        is_selected = start // size in selected_cells
-        span = _summary(pool, start, start + size, glyphs, is_selected=is_selected)
-        spans.append(span._replace(on="chosen") if start // size == chosen_cell else span)
+    status, change = pool.status, pool.change
+    end = min(first + grid.blocks_per_row, grid.num_blocks)
+    selected_cells = {block_id // size for block_id in selected if first <= block_id < end}
+    spans = [
+        _summary(status[start : start + size], change[start : start + size], glyphs, start // size in selected_cells)
+        for start in range(first, end, size)
+    ]
+    if chosen_block is not None and first <= chosen_block < end:
+        cell = (chosen_block - first) // size
+        spans[cell] = spans[cell]._replace(on="chosen")
     return spans
 
 
-def _summary(pool: PoolView, start: int, end: int, glyphs: Glyphs, *, is_selected: bool) -> Span:
-    """One cell for blocks `start … end`: the strongest event, else the live share, else what most of them are."""
+@lru_cache(maxsize=1 << 14)
+def _summary(statuses: bytes, changes: bytes, glyphs: Glyphs, is_selected: bool) -> Span:
+    """One cell for some blocks: the strongest event, else the live share, else what most of them are."""
     behind = "selected" if is_selected else ""
-    changes = pool.change[start:end]
     if changes.strip(b"\x00"):
         for change in STRONGEST_FIRST:
             if change in changes:
                 return Span(glyphs.change(change), CHANGE_ROLES[change], behind)
-    statuses = pool.status[start:end]
     num_shared = statuses.count(BlockStatus.SHARED)
     num_live = statuses.count(BlockStatus.LIVE) + num_shared
     num_cached = statuses.count(BlockStatus.CACHED)
