@@ -13,6 +13,7 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal, assert_never
 
 from kvscope import events as ev
@@ -69,6 +70,15 @@ class RequestState:
     def is_prefilling(self) -> bool:
         """True while it computes tokens that existed when it was admitted."""
         return self.num_computed_tokens < self.num_prefill_tokens
+
+    def copy(self) -> RequestState:
+        """Returns a copy that shares nothing mutable with this one."""
+        copy = RequestState(*_request_fields(self))
+        copy.block_ids = self.block_ids.copy()
+        return copy
+
+
+_request_fields = attrgetter(*(each.name for each in dataclasses.fields(RequestState)))
 
 
 @dataclass(slots=True)
@@ -398,10 +408,7 @@ class EngineState:
             groups.update(dict.fromkeys(new, new))
         return dataclasses.replace(
             self,
-            requests={
-                request_id: dataclasses.replace(request, block_ids=list(request.block_ids))
-                for request_id, request in self.requests.items()
-            },
+            requests={request_id: request.copy() for request_id, request in self.requests.items()},
             waiting=list(self.waiting),
             running=list(self.running),
             free_queue=self.free_queue.copy(),
