@@ -22,6 +22,7 @@ from kvscope.replay.timeline import Timeline
 from kvscope.tui.answers import Answers
 from kvscope.tui.desk import Desk, OpenTimeline
 from kvscope.tui.engine_commands import EngineCommands
+from kvscope.tui.leisure import LeisurelyCollector
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.navigation import Navigation
 from kvscope.tui.places import Places
@@ -90,6 +91,9 @@ class KvscopeApp(App[None]):
         self._initial_step = initial_step
         self._open_timeline = open_timeline
         self._is_show_pending = False
+        self._has_shown = False
+        """Something was shown since the last look for news."""
+        self._collector = LeisurelyCollector()
         self._last_status: EngineStatus | None = None
 
     def get_default_screen(self) -> Screen[None]:
@@ -102,11 +106,13 @@ class KvscopeApp(App[None]):
             self._take(self._first_timeline, self._initial_step)
         self.set_interval(POLL_SECONDS, self._poll)
         if not self.is_headless:
+            self.call_after_refresh(self._collector.start)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self.exit)
 
     def on_unmount(self) -> None:
+        self._collector.stop()
         self.desk.close()
         if self.model.timeline is not None:
             self.model.timeline.close()
@@ -122,6 +128,8 @@ class KvscopeApp(App[None]):
         has_new_status = self.note_status()
         if self.model.poll() or has_new_status:
             self.show_soon()
+        self._collector.look(has_work=self._has_shown or self._is_show_pending)
+        self._has_shown = False
 
     def note_status(self) -> bool:
         """Takes notice of the engine's condition; True where it changed."""
@@ -152,7 +160,7 @@ class KvscopeApp(App[None]):
 
     def show_now(self) -> None:
         """Reads the wanted step and brings the top place up to date."""
-        self._is_show_pending = False
+        self._is_show_pending, self._has_shown = False, True
         self.model.load()
         for screen in reversed(self.screen_stack):
             if isinstance(screen, TimeScreen):

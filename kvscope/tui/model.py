@@ -297,7 +297,8 @@ class ScreenModel:
         if first is None:
             return False
         try:
-            for step, events in self.timeline.events(first, min(first + max_steps - 1, last)):
+            end = min(first + max_steps - 1, last)
+            for step, events in self.timeline.select_events((ev.TokensScheduled,), first, end):
                 self.scheduled.add(step, events)
         except KvscopeError as error:
             self.error = error.message
