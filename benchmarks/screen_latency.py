@@ -9,6 +9,7 @@ A key is written to the terminal; it is painted with the last byte that comes ba
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import multiprocessing
 import os
@@ -72,8 +73,9 @@ class Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.write(self._terminal, b"q")
-        self._read_until_quiet(0.3, patience_s=2.0)
+        with contextlib.suppress(OSError):  # the terminal goes with the screen
+            os.write(self._terminal, b"q")
+            self._read_until_quiet(0.3, patience_s=2.0)
         os.close(self._terminal)
         os.waitpid(self._pid, 0)
 
