@@ -87,11 +87,13 @@ def find_entry(name: str) -> CatalogueEntry:
 
 
 def quick_state(entry: CatalogueEntry) -> ModelState:
-    """Returns the file's state by its size alone."""
+    """Returns the file's state by its size alone. Raises `ModelError` where the cache folder cannot be looked into."""
     try:
         return "ready" if entry.path.stat().st_size == entry.num_bytes else "broken"
     except FileNotFoundError:
         return "missing"
+    except OSError as error:
+        raise _unreadable(entry, error) from error
 
 
 def ready_path(entry: CatalogueEntry) -> Path:
@@ -109,11 +111,19 @@ def ready_path(entry: CatalogueEntry) -> Path:
 
 
 def verify(entry: CatalogueEntry, progress: FetchProgress | None = None) -> ModelState:
-    """Returns the file's state by its hash."""
+    """Returns the file's state by its hash. Raises `ModelError` where the file cannot be read."""
     state = quick_state(entry)
-    if state == "ready" and _sha256(entry.path, progress or _no_progress) != entry.sha256:
-        return "broken"
+    try:
+        if state == "ready" and _sha256(entry.path, progress or _no_progress) != entry.sha256:
+            return "broken"
+    except OSError as error:
+        raise _unreadable(entry, error) from error
     return state
+
+
+def _unreadable(entry: CatalogueEntry, error: OSError) -> ModelError:
+    reason = error.strerror or str(error)
+    return ModelError(f"{entry.path} cannot be read: {reason}; KVSCOPE_CACHE names the folder that holds models")
 
 
 def fetch(entry: CatalogueEntry, progress: FetchProgress | None = None, download: Download | None = None) -> Path:

@@ -74,6 +74,15 @@ def test_a_broken_file_is_noticed_and_replaced(entry: CatalogueEntry, damage: st
     assert catalogue.fetch(entry, None, download).read_bytes() == CONTENT
 
 
+def test_a_cache_folder_that_is_none_is_named(
+    entry: CatalogueEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVSCOPE_CACHE", str(tmp_path / "index" / "package-1-py3-none-any.whl"))
+    for ask in (catalogue.quick_state, catalogue.verify, catalogue.ready_path, catalogue.fetch):
+        with pytest.raises(ModelError, match=r"package-1-py3-none-any\.whl/models/small\b.*: Not a directory"):
+            ask(entry)
+
+
 def test_a_missing_model_says_how_to_get_it(entry: CatalogueEntry) -> None:
     assert (catalogue.quick_state(entry), catalogue.verify(entry)) == ("missing", "missing")
     with pytest.raises(ModelError, match="run: kvscope models fetch small"):
