@@ -24,8 +24,13 @@ def behind_words(here: WaitingHere) -> Words:
         request(here.head.request_id),
     ]
     if row.need is not None:
+        noun = "block" if row.need + row.watermark == 1 else "blocks"
         watermark = f"+{row.watermark}" if row.watermark else ""
-        parts += ["; it needs ", figure(f"{row.need}{watermark} {'block' if row.need == 1 else 'blocks'}"), " itself, "]
+        parts += [
+            "; it needs ",
+            figure(f"{row.need}{watermark} {noun}"),
+            " itself, ",
+        ]
         fits = row.reason is None
         parts.append(strong("and would have fitted") if fits else "and would not have fitted either")
     parts.append(dim(f". It arrived {_ago(here.asked, row.step)}."))

@@ -19,7 +19,7 @@ class CompareScreen(Place):
     """Two steps side by side."""
 
     KEYS = (
-        ("← →", "step B"),
+        ("← →", "step"),
         ("esc", "back"),
         ("j k", "move"),
         ("⏎", "go to"),

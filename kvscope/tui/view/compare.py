@@ -176,9 +176,9 @@ def _shown(status: str) -> str:
 
 def _parts(request: RequestDifference) -> list[str]:
     parts: list[str] = []
-    for name, (before, after) in (("blocks", request.num_blocks), ("tokens", request.num_tokens)):
-        if before != after and not (name == "tokens" and request.status_a == "not arrived"):
-            parts.append(f"{'+' if after > before else '−'}{abs(after - before)} {name}")
+    for name, (before, after) in (("block", request.num_blocks), ("token", request.num_tokens)):
+        if before != after and not (name == "token" and request.status_a == "not arrived"):
+            parts.append(f"{'+' if after > before else '−'}{count(abs(after - before), name)}")
     if request.num_steps_run and request.change != "went_on":
         parts.append(f"ran {count(request.num_steps_run, 'step')}")
     before_place, after_place = request.queue_position

@@ -60,7 +60,7 @@ def entries_view(
         room = max(height - (1 if len(rows) > height else 0), 1)
         if own[-1] >= start + room:
             start = own[-1] - room + 1
-        start = min(start, own[0])
+        start = min(start, own[0], max(len(rows) - height, 0))
     shown = rows[start : start + height]
     num_below = len(rows) - start - len(shown)
     if num_below and len(shown) > 1:

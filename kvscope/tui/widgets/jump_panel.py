@@ -49,8 +49,9 @@ class JumpPanel(Panel):
 
     @property
     def target(self) -> Target | None:
-        """Where the chosen entry leads."""
-        return self._entries[self.current].target if 0 <= self.current < len(self._entries) else None
+        """Where the chosen entry leads; the first one, before the panel could show that it has the focus."""
+        current = self.current if self.current >= 0 else next_jump(self._entries, -1, 1)
+        return self._entries[current].target if 0 <= current < len(self._entries) else None
 
     def walk(self, offset: int) -> None:
         """Chooses another entry; a list that leads nowhere scrolls."""

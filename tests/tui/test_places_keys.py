@@ -1,0 +1,243 @@
+"""The keys of the places why, compare and statistics, by pilot: what they show, and where one is after them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from kvscope.errors import RecordingError
+from kvscope.replay import open_recording
+from kvscope.replay.timeline import Timeline
+from kvscope.tui.app import KvscopeApp
+from kvscope.tui.desk import QuestionLeft, WatchedTimeline
+from kvscope.tui.screens.compare import CompareScreen
+from kvscope.tui.screens.main import MainScreen
+from kvscope.tui.screens.modals import TextModal
+from kvscope.tui.screens.request import RequestScreen
+from kvscope.tui.screens.statistics import StatisticsScreen
+from kvscope.tui.screens.why import WhyScreen
+from kvscope.tui.widgets.lines_view import LinesView
+from tests.tui import scenes
+from tests.tui.scenes import settle
+
+STORM = Path(__file__).parents[2] / "recordings" / "preemption_storm.db"
+
+
+async def press(pilot: Pilot[None], *keys: str) -> None:
+    """Presses keys, and waits for the answer that is asked for after them."""
+    await pilot.press(*keys)
+    await pilot.pause()
+    await pilot.app.workers.wait_for_complete()
+    await settle(pilot)
+
+
+def shown(app: KvscopeApp, panel: str) -> str:
+    """Returns what a panel of the top place shows."""
+    lines = app.screen.query_one(panel, LinesView).lines
+    return "\n".join("".join(span.text for span in line) for line in lines)
+
+
+def over_file(step: int) -> KvscopeApp:
+    """Returns the screen over a recorded storm, read in a thread where it takes longer."""
+    return KvscopeApp(open_recording(STORM), open_timeline=open_recording, initial_step=step)
+
+
+# Why
+
+
+async def test_w_answers_with_need_and_have_and_what_would_help() -> None:
+    app = over_file(203)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "w")
+        assert "The pool is 1 block short. req-10 needs 3 blocks for all its 122 tokens" in shown(app, "#answer")
+        assert "enough  ≤ 14 tokens away" in shown(app, "#holders")
+        assert "49 → 50  (1 more)" in shown(app, "#side")
+
+
+async def test_the_answer_follows_the_step_and_the_request_may_run_then() -> None:
+    app = over_file(203)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "w", "left", "left")
+        assert app.model.step == 201
+        assert "req-10 was preempted in this step" in shown(app, "#answer")
+        await press(pilot, "left")
+        assert shown(app, "#answer").startswith(" req-10 decodes 1 token at step 200")
+        life = shown(app, "#life")
+        assert "Preempted at step 169 by its own need, it needed 1 block with 0 free" in life
+        assert "9191 against 21073: “How does a clock keep time? A…” against “How" in life
+        await press(pilot, "G")
+        assert shown(app, "#life") != life
+        assert app.model.step == 200  # the list moved, not the step
+
+
+async def test_w_again_shows_the_whole_life_and_this_step_again() -> None:
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "w", "w")
+        assert "req-5: 31 prompt tokens, 0 of at most 25 sampled; arrived at step 4" in shown(app, "#life")
+        await press(pilot, "w")
+        screen = app.screen
+        assert isinstance(screen, WhyScreen)
+        assert (screen.holders.display, screen.life.display) == (True, False)
+        assert app.model.moment is not None
+        assert app.model.moment.state.step == 6  # what was read elsewhere moved nothing here
+
+
+async def test_enter_opens_the_holder_esc_leads_back_and_u_restores_the_selection() -> None:
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "w", "j", "enter")
+        assert isinstance(app.screen, RequestScreen)
+        assert app.model.selected_id == "req-2"
+        await press(pilot, "escape")
+        assert isinstance(app.screen, WhyScreen)
+        assert shown(app, "#answer").startswith(" req-2 decodes 1 token at step 6")
+        await press(pilot, "u")
+        assert "The pool is 4 blocks short. req-5 needs 8 blocks" in shown(app, "#answer")
+        await press(pilot, "tab", "enter", "escape", "escape")
+        assert isinstance(app.screen, MainScreen)
+        assert app.model.selected_id == "req-6"
+
+
+async def test_a_click_on_the_history_seeks() -> None:
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "w")
+        await pilot.click("#history", offset=(13, 3))  # its first column is the step of its arrival
+        await press(pilot)
+        await settle(pilot)
+        assert app.model.step == 4
+
+
+async def test_a_hostile_id_is_shown_and_not_obeyed() -> None:
+    app = scenes.screen(scenes.hostile_text())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await press(pilot, "w")
+        assert "[b]req[/b]␛[7m" in shown(app, "#answer")
+        await press(pilot, "escape", "d", "left", "d")
+        assert "[b]req[/b]␛[7m" in shown(app, "#differences")
+
+
+# Compare
+
+
+async def test_d_marks_then_compares_and_b_follows_the_step() -> None:
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "d", "left", "left", "left", "left")
+        assert isinstance(app.screen, MainScreen)
+        assert app.model.mark_step == 6
+        await press(pilot, "d")
+        assert isinstance(app.screen, CompareScreen)
+        assert shown(app, "#steps").startswith(" A  step 2   B  step 6 (marked)   4 steps, 32 ms, 34 tokens later")
+        assert "live blocks              18       27       +9" in shown(app, "#differences")
+        assert "+ taken 9   − given back 0   ~ other owner 2   ■ same 16   · free 5" in shown(app, "#between")
+        await press(pilot, "right")
+        assert shown(app, "#steps").startswith(" A  step 3   B  step 6 (marked)   3 steps, 24 ms, 12 tokens later")
+        await press(pilot, "end")
+        assert "This is step A." in shown(app, "#steps")
+        await press(pilot, "home", "d")
+        assert app.model.mark_step == 0
+        await press(pilot, "D")
+        assert isinstance(app.screen, MainScreen)
+        assert app.model.mark_step is None
+
+
+async def test_enter_on_what_happened_goes_to_its_step_and_the_mark_stays() -> None:
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "d", "home", "d")
+        await press(pilot, "tab", "enter")
+        assert isinstance(app.screen, MainScreen)
+        assert (app.model.step, app.model.mark_step) == (2, 6)  # req-3's admission, the only one without a hit
+        await press(pilot, "u", "d")
+        await press(pilot, "enter")
+        assert isinstance(app.screen, RequestScreen)
+        assert (app.model.step, app.model.selected_id) == (0, "req-2")
+
+
+# Statistics
+
+
+async def test_t_shows_figures_and_findings_and_enter_goes_to_the_finding() -> None:
+    app = over_file(0)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "t")
+        await press(pilot)  # the detectors come after the figures
+        assert "14 requests, 464 steps in 40.98 s" in shown(app, "#run")
+        assert "20 of 11 requests: 2,900 tokens thrown away" in shown(app, "#numbers")
+        assert "25 found, enter jumps" in shown(app, "#findings")
+        await press(pilot, "n")  # the first finding behind step 0
+        assert (app.model.step, app.model.selected_id) == (4, "req-8")
+        await press(pilot, "g", "enter")
+        assert isinstance(app.screen, MainScreen)
+        assert (app.model.step, app.model.selected_id) == (59, "req-8")
+        await press(pilot, "t")
+        assert "25 found" in shown(app, "#findings")  # known already
+
+
+async def test_statistics_can_be_left_before_they_are_there() -> None:
+    app = over_file(0)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("t")
+        await pilot.press("escape")
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+        assert isinstance(app.screen, MainScreen)
+        await press(pilot, "t", "tab")
+        screen = app.screen
+        assert isinstance(screen, StatisticsScreen)
+        assert (screen.findings.display, screen.numbers.display) == (False, True)
+        assert "35.9 prompt tokens/s" in shown(app, "#numbers")
+
+
+async def test_help_lists_the_keys_of_the_place() -> None:
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "w", "question_mark")
+        assert isinstance(app.screen, TextModal)
+        text = shown(app, "#text")
+        for words in ("its whole life, or this step", "mark step A; again: compare with it", "statistics of the run"):
+            assert words in text
+
+
+# Reading in a thread
+
+
+async def test_a_recording_that_cannot_be_opened_again_says_so_in_the_place() -> None:
+    def refuse(path: Path) -> Timeline:
+        raise RecordingError(f"{path} is damaged")
+
+    app = KvscopeApp(open_recording(STORM), open_timeline=refuse, initial_step=0)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "t")
+        assert "preemption_storm.db is damaged" in shown(app, "#numbers")
+        await press(pilot, "escape")
+        assert isinstance(app.screen, MainScreen)
+
+
+def test_a_question_that_is_left_ends_at_its_next_look() -> None:
+    watch = WatchedTimeline(scenes.full_pool())
+    watch.at(3)
+    assert (watch.step, watch.last_step) == (3, 6)
+    steps = iter(watch.events(0, 6))
+    assert next(steps)[0] == 0
+    watch.is_left = True
+    with pytest.raises(QuestionLeft):
+        next(steps)
+    with pytest.raises(QuestionLeft):
+        watch.at(4)
