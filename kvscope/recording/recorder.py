@@ -19,7 +19,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
-from sqlite_utils import Database
 
 from kvscope import events as ev
 from kvscope.errors import RecordingError
@@ -122,6 +121,8 @@ class Recorder:
 
 def create_recording(connection: sqlite3.Connection) -> None:
     """Makes the tables of a recording in an empty database."""
+    from sqlite_utils import Database  # here: it brings numpy along, which readers would wait for too
+
     connection.execute("BEGIN")
     database = Database(connection)
     create_tables(database)

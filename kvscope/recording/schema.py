@@ -8,12 +8,13 @@ token ids are stored once and packed (see `packing`), `summaries` are the timeli
 
 from __future__ import annotations
 
-from typing import Final
-
-from sqlite_utils import Database
+from typing import TYPE_CHECKING, Final
 
 from kvscope.recording.layouts import KIND_NAMES, LAST_FREQUENT_KIND
 from kvscope.recording.views import create_views
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 FORMAT_VERSION: Final = 1
 APPLICATION_ID: Final = 0x6B767363

@@ -6,13 +6,15 @@ Lists of numbers come out as JSON arrays, tokens as one row each. Made from the 
 from __future__ import annotations
 
 import re
-
-from sqlite_utils import Database
+from typing import TYPE_CHECKING
 
 from kvscope import events as ev
 from kvscope.recording import layouts as at
 from kvscope.recording.layouts import EVENT_OF, LAST_FREQUENT_KIND, LAYOUTS, Layout
 from kvscope.recording.packing import sql_num_token_ids, sql_number, sql_token_id
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 
 def view_name(event_type: type[ev.Event]) -> str:
