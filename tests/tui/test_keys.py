@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import pytest
+from textual.events import Key
 
 from kvscope.control import Abort, EngineStatus, Pause, Resume, Shutdown, Step, Submit
 from kvscope.replay import MemoryTimeline
@@ -305,6 +306,34 @@ async def test_a_paste_of_several_lines_is_sent_as_several_lines() -> None:
         await pilot.press("enter")
         await settle(pilot)
     assert engine.commands == [Submit(prompt="one\ntwo", is_chat=True)]
+
+
+async def test_what_is_typed_ahead_of_a_busy_screen_arrives_as_it_was_typed() -> None:
+    engine = FakeEngine(RUNNING)
+    app = live_screen(engine, [scenes.one_request()])
+    async with app.run_test(size=(120, 40)) as pilot:
+        app._poll()
+        app.open_prompt()
+        await settle(pilot)
+        for key in (
+            *"onx",
+            "backspace",
+            "e",
+            "enter",
+            *"two",
+            "enter",
+            *"tree",
+            "left",
+            "left",
+            "left",
+            "h",
+            "enter",
+            "u",
+        ):
+            app.post_message(Key(key, key if len(key) == 1 else None))
+        await settle(pilot)
+        assert app.main_screen.prompt.value == "u"
+    assert engine.commands == [Submit(prompt=prompt, is_chat=True) for prompt in ("one", "two", "three")]
 
 
 async def test_every_size_can_be_had_and_changed() -> None:

@@ -46,9 +46,8 @@ class PromptLine(Input):
         self._sent: list[str] = []
         self._place = 0
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        text = event.value.replace(LINE_BREAK, "\n")
+    async def action_submit(self) -> None:
+        text = self.value.replace(LINE_BREAK, "\n")
         if not text.strip():
             return
         self._sent.append(text)
@@ -65,11 +64,20 @@ class PromptLine(Input):
     def action_leave(self) -> None:
         self.post_message(self.Left())
 
-    def on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
+        """Does at once what the key is bound to.
+
+        Left to the app, it would be done behind letters that were typed after it: two prompts typed ahead of a busy
+        screen would be sent as one.
+        """
         if not self.value and event.key in TIME_KEYS:
-            event.stop()
-            event.prevent_default()
             self.post_message(self.Moved(TIME_KEYS[event.key]))
+        elif bindings := self._bindings.key_to_bindings.get(event.key):
+            await self.run_action(bindings[-1].action)
+        else:
+            return
+        event.stop()
+        event.prevent_default()
 
     def _recall(self, offset: int) -> None:
         self._place = min(max(self._place + offset, 0), len(self._sent))
