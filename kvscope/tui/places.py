@@ -37,7 +37,7 @@ class Places:
         is_there = isinstance(self._app.screen, CompareScreen)
         if model.mark_step is None or is_there:
             model.mark(model.step)
-            self._app.say(f"step {model.step} is A: d at another step compares them, D takes the mark away")
+            self._app.say(f"step {model.step} is A: d elsewhere compares, D clears")
             self._app.show_soon()
         else:
             self._app.push_screen(CompareScreen(model, is_ascii=self._app.is_ascii))

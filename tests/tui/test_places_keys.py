@@ -205,7 +205,7 @@ async def test_statistics_can_be_left_before_they_are_there() -> None:
 
 async def test_help_lists_the_keys_of_the_place() -> None:
     app = scenes.screen(scenes.full_pool())
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with app.run_test(size=(120, 90)) as pilot:
         await settle(pilot)
         await press(pilot, "w", "question_mark")
         assert isinstance(app.screen, TextModal)

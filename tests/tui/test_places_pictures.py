@@ -40,18 +40,19 @@ def test_why_behind(snap_compare: Compare) -> None:
 
 
 def test_why_of_one_that_was_preempted(snap_compare: Compare) -> None:
-    """It runs again: its whole life with its waits, its preemption, its hits and both texts where it left the cache."""
-    timeline, step = scenes.preemption()
-    screen = scenes.screen(timeline, step=step + 9)
-    assert snap_compare(screen, terminal_size=(120, 40), run_before=after("w", "w"))
+    """req-4 runs again at step 50: its whole life with its wait, its preemption, what it hit and why not more, its
+    first token and worst gaps; below, the letters of its wait before the step."""
+    timeline, _ = scenes.preemption()
+    assert snap_compare(scenes.screen(timeline, step=50), terminal_size=(120, 40), run_before=after("w"))
 
 
 @SIZES
 def test_compare(snap_compare: Compare, size: tuple[int, int]) -> None:
     """A is step 2, B step 6: figures that differ before the equal ones, three requests changed, nine blocks taken and
     two with another owner, one admission in between as a jump to its step."""
-    before = after("d", "left", "left", "left", "left", "d")
-    assert snap_compare(scenes.screen(scenes.full_pool()), terminal_size=size, run_before=before)
+    screen = scenes.screen(scenes.full_pool(), step=2)
+    screen.model.mark(6)  # by key it would be said for some seconds, in the picture or not
+    assert snap_compare(screen, terminal_size=size, run_before=after("d"))
 
 
 @SIZES
@@ -61,6 +62,6 @@ def test_statistics(snap_compare: Compare, size: tuple[int, int]) -> None:
 
 
 def test_why_in_ascii(snap_compare: Compare) -> None:
-    """The answer in ASCII alone: X v o for the tests, P and b as letters of the history."""
+    """The answer in ASCII alone: y for a test that was passed, ! for the one that failed and in the history."""
     screen = scenes.screen(scenes.full_pool(), is_ascii=True)
     assert snap_compare(screen, terminal_size=(80, 24), run_before=after("w"))

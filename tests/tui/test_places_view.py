@@ -158,7 +158,7 @@ def test_holders_say_what_their_end_would_free_and_whether_that_is_enough() -> N
 
 def test_who_behind_would_have_fitted_and_what_would_admit_the_head_and_the_one_behind() -> None:
     here, found = waiting("req-6")
-    assert entry_texts(behind_entries(here, 60)) == [" ✓ req-6  need   1 + 1 ≤ 5  blocked by the head alone"]
+    assert entry_texts(behind_entries(here, 60, UNICODE)) == [" ✓ req-6  need   1 + 1 ≤ 5  blocked by the head alone"]
     assert entry_texts(change_entries(here, found, 70)) == [
         " num_gpu_blocks                33 → 37  (4 more)",
         " no value of max_num_seqs, max_num_batched_tokens,",

@@ -227,8 +227,10 @@ def _legend(found: StepDifference, width: int, glyphs: Glyphs, scale: Line) -> L
                 glyph, role = _block_glyph(change, glyphs)
                 spans += [Span(glyph, role), Span(f" {short_name if is_short else name} ", "dim")]
                 spans.append(Span(f"{number:,}{gap}", "bold"))
-        spans += end
-        if line_width(spans) <= width + len(gap):
+        spans[-1] = spans[-1]._replace(text=spans[-1].text.rstrip())
+        if end:
+            spans += [Span(gap), *end]
+        if line_width(spans) <= width:
             break
     return cut_line(tuple(spans), width)
 

@@ -37,6 +37,8 @@ class Glyphs:
     life_decode: str = "━"
     life_nothing: str = "╌"
     draft: str = "≈"
+    passed: str = "✓"
+    """A test that was passed, a request that fits."""
     selected: str = "▸"
     eighths: str = " ▁▂▃▄▅▆▇█"
     """Bars by eighths of a cell, from none to all; without them a bar is made of whole cells of its layer's fill."""
@@ -81,6 +83,7 @@ ASCII = Glyphs(
     life_decode="=",
     life_nothing="_",
     draft="~",
+    passed="y",
     selected=">",
     eighths=" ",
     bar_prefill="#",

@@ -104,7 +104,7 @@ def _test_glyph(test: AdmissionTest, glyphs: Glyphs) -> tuple[str, str]:
         return (glyphs.hit, "hit") if test.have else ("○", "dim")
     if not test.was_reached:
         return "·", "dim"
-    return ("✓", "hit") if test.passed else ("✗", "bad")
+    return (glyphs.passed, "hit") if test.passed else ("✗", "bad")
 
 
 def _test_words(test: AdmissionTest, here: WaitingHere) -> tuple[str, ...]:
@@ -199,7 +199,7 @@ def _end(holder: Holder, *, is_short: bool) -> str:
 # --- who behind it would have fitted, and what would have helped ------------------------------------------------------
 
 
-def behind_entries(here: WaitingHere, width: int) -> list[Entry]:
+def behind_entries(here: WaitingHere, width: int, glyphs: Glyphs) -> list[Entry]:
     """Returns those behind the head with what they need; each is a jump."""
     row = here.row
     entries: list[Entry] = []
@@ -211,7 +211,7 @@ def behind_entries(here: WaitingHere, width: int) -> list[Entry]:
         note = "blocked by the head alone" if fits else "would not fit"
         on = "selected" if request_id == here.asked.request_id else ""
         line: Line = (
-            Span(" ✓ " if fits else " ✗ ", "bold hit" if fits else "dim"),
+            Span(f" {glyphs.passed} " if fits else " ✗ ", "bold hit" if fits else "dim"),
             Span(pad(fit(visible(request_id), id_width), id_width), "bold", on),
             Span(f"  need {figure} {row.free}  "),
         )

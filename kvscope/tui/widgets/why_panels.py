@@ -244,7 +244,7 @@ class SidePanel(JumpPanel):
             bar="─",
         )
         changes = change_entries(here, self.reading.outlook, width)
-        return [*behind_entries(here, width), heading(EMPTY), heading(title), *changes]
+        return [*behind_entries(here, width, self.model.glyphs), heading(EMPTY), heading(title), *changes]
 
 
 class LifePanel(JumpPanel):
