@@ -59,7 +59,7 @@ def as_text(found: LabRun, folder: Path | None) -> list[str]:
     if counts:
         lines += ["", "Counts, exact", *_table(found, counts), *_legend(counts)]
     if times:
-        lines += ["", f"Times, the median of {found.num_rounds}, below it the smallest and the largest"]
+        lines += ["", _times_head(found.num_rounds)]
         lines += [*_table(found, times), *_legend(times)]
     lines += ["", *_tested_text(found.tested())]
     for note in lab.notes:
@@ -75,6 +75,12 @@ def _run_text(found: LabRun) -> str:
     times = "once" if found.num_rounds == 1 else f"{found.num_rounds} times in turn"
     threads = "1 thread" if found.num_threads == 1 else f"{found.num_threads} threads"
     return f"{visible(found.model)} on {found.device}, {threads}; each variant {times}"
+
+
+def _times_head(num_rounds: int) -> str:
+    if num_rounds == 1:
+        return "Times of a single run"
+    return f"Times, the median of {num_rounds}, below it the smallest and the largest"
 
 
 def _table(found: LabRun, figures: Sequence[Figure]) -> list[str]:

@@ -56,7 +56,7 @@ WATERMARK = Lab(
     look_at="watermark-0",
     look=(
         Look("n", "to the next preemption: who gave up how many blocks for whom, and what is computed again"),
-        Look("w", "on a victim: whether it is in a cycle, how often it came back"),
+        Look("t", "what kept requests waiting (blocks, not the budget), and whose the hits were: the victims' own"),
         Look(":1", "in watermark-50%-1.db: the head needs so many blocks and the watermark, and is not let in"),
     ),
     notes=("The price stands beside it: fewer requests a step, and a longer wait for the first token.",),
@@ -116,9 +116,9 @@ RESERVATION = Lab(
     ),
     look_at="first-chunk",
     look=(
-        Look("n", "to the next preemption: the victim is in the middle of its prompt"),
-        Look("w", "on the victim: what it lost, and whether it is in a cycle"),
-        Look("$", "the last step; t has the tokens that were computed twice"),
+        Look(":28", "▲ req-4 preempted in the middle of its prompt, which had been let in by its first chunk"),
+        Look("t", "what stands out: preemption cycles, and the heads of the queue that held up others"),
+        Look(":8", "in whole-prompt-1.db: ▲ req-3 preempted after its first token; no reservation covers that"),
     ),
     notes=(
         "Room is asked for the tokens that exist at the admission. What an answer will grow to is in neither test, so "

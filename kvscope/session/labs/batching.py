@@ -58,9 +58,9 @@ STATIC_BATCHING = Lab(
     ),
     look_at="static",
     look=(
-        Look(":20", "one request runs, three seats are free, and the head of the queue waits for the batch (policy)"),
-        Look("l", "again and again: the tokens of the timeline stay at one a step until the slowest is done"),
-        Look("w", "on the head of the queue: which test it failed, and since when"),
+        Look(":20", "✗ req-5 not admitted: one request runs, three seats are free, and the batch is closed"),
+        Look("0 n n", "steps 5 and 11: who is done leaves a seat, and nobody takes it before step 36"),
+        Look(":req-5 :20 w", "what it waits for, since when, and who behind it would have fitted"),
     ),
 )
 
@@ -114,8 +114,8 @@ EXCLUSIVE_BATCHING = Lab(
     look_at="exclusive",
     look=(
         Look(":10", "the first of the prompt's steps: four decoders run and get nothing (—)"),
-        Look("2 j enter", "on a decoder: its life has a stretch of ╌, steps that gave it nothing"),
-        Look("esc w", "on the same: its slowest tokens, and whose prompts took the time"),
+        Look(":decoder-1 :14 enter", "its life has ╌╌╌╌, steps that gave it nothing; the step load shows the prompts"),
+        Look("w", "its worst gaps: the one over steps 10–14 stands out, nearly all of it skipped"),
     ),
     notes=("Both compute the same prompt tokens. What is spared the decoders is the standing still, not the work.",),
 )
@@ -126,8 +126,8 @@ BATCH_SIZE = Lab(
     claim="More sequences in a batch give more tokens a second, and make every step, so every gap between two tokens, "
     "longer.",
     source="request-lifecycle, section 3",
-    workload="Sixteen prompts of 8 tokens with answers of 12 tokens, all there from the start.",
-    arrivals=arrivals("req", [12] * 16, num_own_tokens=8),
+    workload="Sixteen prompts of 8 tokens with answers of 8 tokens, all there from the start.",
+    arrivals=arrivals("req", [8] * 16, num_own_tokens=8),
     settings={"num_gpu_blocks": 129, "max_model_len": 256},
     variants=tuple(Variant(f"batch-{size}", {"max_num_seqs": size}) for size in (1, 2, 4, 8, 16)),
     figures=(
@@ -162,8 +162,8 @@ BATCH_SIZE = Lab(
     look_at="batch-4",
     look=(
         Look("0", "four run, twelve wait: the head's verdict is seqs 4/4"),
-        Look("n", "to the steps in which requests end and others are admitted in their place"),
-        Look("t", "the run's figures: ITL, and the queue time that TTFT is made of"),
+        Look("n", "to step 7: four requests end; one step later four others are admitted"),
+        Look("t", "the run's figures; a warning says how much of TTFT is waiting for admission"),
     ),
     notes=("TTFT is nearly all queueing here: everything arrives at once.",),
 )

@@ -54,8 +54,8 @@ PREFIX_CACHING = Lab(
     look_at="caching-on",
     look=(
         Look(":6", "● follower-1 admitted: 320 tokens hit in 20 blocks of first-1; 16 tokens scheduled"),
-        Look("3", "the pool: the hit blocks are ●; v changes the order to owners"),
-        Look("2 enter", "on the follower: the line where its hit ends, below it the blocks that it computed"),
+        Look("3", "the pool: 20 blocks ● hit, one + new"),
+        Look(":follower-1 enter", "its block table: ● for blocks of first-1, the line where the hit ends, and its own"),
     ),
 )
 
@@ -119,7 +119,10 @@ BLOCK_SIZE = Lab(
     look_at="block-64",
     look=(
         Look(":4", "● req-2 admitted: its hit ends at 64 of 140 tokens, one block, though 120 are shared"),
-        Look("2 j enter", "on req-2: the line where its hit ends; the last block of its table is mostly empty"),
+        Look(
+            ":req-2 enter",
+            "its block table: the hit ends after one block; the last block has 12 tokens and 52 free slots",
+        ),
         Look(":4", "in block-8-1.db: the hit reaches to 120, the last token that is shared"),
     ),
 )

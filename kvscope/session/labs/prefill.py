@@ -61,8 +61,8 @@ CHUNKED_PREFILL = Lab(
     look_at="chunk-64",
     look=(
         Look(":8", "the step's title has the split: 3×1 decode and the first chunk; 0 tokens of the budget are left"),
-        Look("l", "step by step: the same sentence for the next chunk, the decoders go on beside it"),
-        Look("2 j enter", "on newcomer-1: its life has ▓ for every chunk, then ━"),
-        Look("t", "ITL at p50 and p99; in whole-1.db one gap stands out of all others"),
+        Look("l", "step by step: the next chunk, and a token for each decoder beside it"),
+        Look(":newcomer-1 :18 enter", "its life has ▓ for every chunk, then ━"),
+        Look("t", "in whole-1.db: the largest gap between two tokens is many times the median"),
     ),
 )
