@@ -14,31 +14,30 @@ STRETCH_STEPS = 2_000
 _MAX_NAMED_HOLDERS = 3
 
 
-def biography(timeline: Timeline, block_id: int, first_step: int, last_step: int) -> Iterator[Happening | Searched]:
-    """Yields what happened to a block in order, and after each stretch of steps how far it is.
+class Biographer:
+    """Tells the life of one block; a recording that has grown is read on from where it ended.
 
     Begun in the middle of a recording, it does not know who held the block before.
     """
-    teller = _Teller(block_id)
-    for begin in range(first_step, last_step + 1, STRETCH_STEPS):
-        end = min(begin + STRETCH_STEPS - 1, last_step)
-        for step, event in timeline.block_events(block_id, begin, end):
-            sentence = teller.hear(event)
-            if sentence is not None:
-                yield Happening(step, sentence)
-        yield Searched(end)
-
-
-class _Teller:
-    """Hears the events that name the block, in order."""
 
     def __init__(self, block_id: int) -> None:
-        self._block_id = block_id
+        self.block_id = block_id
         self._holders: dict[str, None] = {}
         self._was_taken = False
         self._is_cached = False
 
+    def read(self, timeline: Timeline, first_step: int, last_step: int) -> Iterator[Happening | Searched]:
+        """Yields what happened to the block in order, and after each stretch of steps how far it is."""
+        for begin in range(first_step, last_step + 1, STRETCH_STEPS):
+            end = min(begin + STRETCH_STEPS - 1, last_step)
+            for step, event in timeline.block_events(self.block_id, begin, end):
+                sentence = self.hear(event)
+                if sentence is not None:
+                    yield Happening(step, sentence)
+            yield Searched(end)
+
     def hear(self, event: ev.Event) -> Sentence | None:
+        """Returns what the next event that names the block says of it."""
         match event:
             case ev.BlockAllocated():
                 verb = "taken again for " if self._was_taken else "taken for "
@@ -54,7 +53,7 @@ class _Teller:
                 return self._released(event)
             case ev.BlockEvicted():
                 self._is_cached = False
-                block_hash = event.block_hashes[event.block_ids.index(self._block_id)]
+                block_hash = event.block_hashes[event.block_ids.index(self.block_id)]
                 parts: list[Part] = ["evicted: ", request(event.request_id), " needed a free block"]
                 return Sentence("◆", "evicted", say(*parts, dim(f", hash {_digits(block_hash)} lost")))
             case ev.BlockUncached():
@@ -66,7 +65,7 @@ class _Teller:
                 return None
 
     def _published(self, event: ev.BlockCached) -> Sentence:
-        place = event.block_ids.index(self._block_id)
+        place = event.block_ids.index(self.block_id)
         parts: list[Part] = ["published for prefix hits: block ", str(event.first_index + place), " of "]
         parts += [request(event.request_id), dim(f", hash {_digits(event.block_hashes[place])}")]
         first_id = event.duplicate_of[place] if event.duplicate_of else 0
@@ -75,7 +74,7 @@ class _Teller:
         return Sentence("░", "cached", say(*parts))
 
     def _hit(self, event: ev.BlockTouched) -> Sentence:
-        ref_cnt = event.ref_cnts[event.block_ids.index(self._block_id)]
+        ref_cnt = event.ref_cnts[event.block_ids.index(self.block_id)]
         parts: list[Part] = ["hit by ", request(event.request_id)]
         if ref_cnt == 1:
             self._holders = {}
@@ -88,12 +87,12 @@ class _Teller:
     def _released(self, event: ev.BlockReleased) -> Sentence:
         self._holders.pop(event.request_id, None)
         parts: list[Part] = ["released by ", request(event.request_id)]
-        if self._block_id in event.still_held:
+        if self.block_id in event.still_held:
             others = self._named(", still held by ", self._holders)
             parts += others or [", still held by others"]
         else:
             self._holders = {}
-            end = "head" if self._block_id in event.freed_to_head else "tail"
+            end = "head" if self.block_id in event.freed_to_head else "tail"
             parts.append(f": free, at the {end} of the free queue")
             parts.append(dim(", still cached" if self._is_cached else ", not cached"))
         return Sentence("−", "note", say(*parts))

@@ -30,7 +30,8 @@ class Answers:
             return
         lines = step_report(model.timeline, model.step)
         name = visible(model.timeline.path.name)
-        self._app.copy_to_clipboard("\n".join([f"Step {model.step} of {name}", "", "```", *lines, "```", ""]))
+        note = self._app.notes.report_lines(model.step)
+        self._app.copy_to_clipboard("\n".join([f"Step {model.step} of {name}", "", *note, "```", *lines, "```", ""]))
         self._app.say(f"copied step {model.step}: {len(lines)} lines")
 
     def copy_command(self) -> None:

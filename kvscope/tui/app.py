@@ -20,12 +20,16 @@ from kvscope.control import EngineControl, EngineStatus
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.answers import Answers
+from kvscope.tui.breakpoints import Breakpoints
 from kvscope.tui.desk import Desk, OpenTimeline
 from kvscope.tui.engine_commands import EngineCommands
+from kvscope.tui.finding import Finding
 from kvscope.tui.leisure import LeisurelyCollector
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.navigation import Navigation
+from kvscope.tui.notes import Notes
 from kvscope.tui.places import Places
+from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.screens.modals import TextModal
 from kvscope.tui.screens.request import RequestScreen
@@ -86,6 +90,9 @@ class KvscopeApp(App[None]):
         self.engine = EngineCommands(self, is_chat=is_chat)
         self.answers = Answers(self)
         self.desk = Desk(self, open_timeline)
+        self.finding = Finding(self, open_timeline)
+        self.breakpoints = Breakpoints(self, open_timeline)
+        self.notes = Notes(self)
         self.places = Places(self)
         self._first_timeline = timeline
         self._initial_step = initial_step
@@ -192,6 +199,12 @@ class KvscopeApp(App[None]):
         if not isinstance(self.screen, RequestScreen):
             self.push_screen(RequestScreen(self.model, is_ascii=self.is_ascii))
 
+    def open_block(self, block_id: int) -> None:
+        """Opens the place of a block."""
+        self.model.choose_block(block_id)
+        if not isinstance(self.screen, BlockScreen):
+            self.push_screen(BlockScreen(self, self.model, self._open_timeline, is_ascii=self.is_ascii))
+
     def open_sentences(self, sentences: Sequence[Sentence]) -> None:
         """Opens all decisions of the step."""
 
@@ -261,6 +274,8 @@ KEY_NAMES = {
     "comma": ",",
     "semicolon": ";",
     "question_mark": "?",
+    "slash": "/",
+    "apostrophe": "'",
     "escape": "esc",
     "pagedown": "pgdn",
     "pageup": "pgup",

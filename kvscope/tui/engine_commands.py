@@ -38,7 +38,8 @@ class EngineCommands:
     def _model(self) -> ScreenModel:
         return self._app.model
 
-    async def _send(self, command: Command) -> Reply | None:
+    async def send(self, command: Command) -> Reply | None:
+        """Sends a command; a refusal is shown. None where there is no engine."""
         control = self._model.control
         if control is None:
             return None
@@ -50,22 +51,29 @@ class EngineCommands:
 
     async def submit(self, text: str) -> None:
         """Sends a prompt; its request becomes the selected one, and the screen follows the end again."""
-        reply = await self._send(Submit(prompt=text, is_chat=self._is_chat))
+        reply = await self.send(Submit(prompt=text, is_chat=self._is_chat))
         if isinstance(reply, Accepted) and reply.request_id is not None:
             self._model.select(reply.request_id)
             self._model.move_to(self._model.last_step)
             self._app.show_soon()
 
     async def pause_or_run(self) -> None:
-        """Live: pauses or runs the engine. Replay: plays or stops."""
+        """Live: pauses or runs the engine. Replay: plays or stops, or runs to the next breakpoint if there is one."""
         status = self._model.status
+        if self._app.breakpoints.leave():
+            return
         if status is None:
-            self.stop_playing() if self._model.is_playing else self._play()
+            if self._model.is_playing:
+                self.stop_playing()
+            elif self._app.breakpoints.enabled:
+                self._app.breakpoints.run(1)
+            else:
+                self._play()
         elif status.phase == "paused":
             self._model.move_to(self._model.last_step)
-            await self._send(Resume())
+            await self.send(Resume())
         else:
-            await self._send(Pause())
+            await self.send(Pause())
 
     async def step(self) -> None:
         """Live: one step of the engine, and to its end. Replay: one step on."""
@@ -74,8 +82,8 @@ class EngineCommands:
             self._app.navigation.move_by(1)
             return
         if status.phase not in ("paused", *GONE):
-            await self._send(Pause())
-        await self._send(Step())
+            await self.send(Pause())
+        await self.send(Step())
         self._model.move_to(self._model.last_step)
         self._app.show_soon()
 
@@ -132,7 +140,7 @@ class EngineCommands:
 
         async def answered(answer: str | None) -> None:
             if answer == "y":
-                await self._send(Abort(request_id=request_id))
+                await self.send(Abort(request_id=request_id))
 
         answers = {"y": "abort it"}
         self._app.push_screen(QuestionModal([question], answers, is_ascii=self._app.is_ascii), answered)
@@ -160,5 +168,5 @@ class EngineCommands:
         command = Shutdown(when=when)
         # An engine that loads or computes hears it later: the screen is left all the same.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._send(command), SHUTDOWN_ANSWER_S)
+            await asyncio.wait_for(self.send(command), SHUTDOWN_ANSWER_S)
         self._app.exit()

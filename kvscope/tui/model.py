@@ -50,6 +50,8 @@ class ScreenModel:
         self.steps_per_second = 8
         self.error = ""
         """What went wrong with the recording, in one line."""
+        self.note: tuple[int, str] | None = None
+        """What the header says of a step while it is looked at: why a replay stopped there."""
         self.selected_id: str | None = None
         self.block_id: int | None = None
         self.mark_step: int | None = None

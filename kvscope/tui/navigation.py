@@ -91,14 +91,22 @@ class Navigation:
             go_to(model, model.timeline, destination)
         except KvscopeError as error:
             return visible(error.message)
+        if isinstance(destination, ToBlock):
+            self._app.call_later(self._app.open_block, destination.block_id)
         self._app.show_soon()
         return None
 
     # Events
 
     def find_event(self, direction: int) -> None:
-        """Goes to the next event of the chosen kinds; a long search can be left with any key of time."""
+        """Goes to the next hit of a search, else to the next event of the chosen kinds.
+
+        A long way to an event can be left with any key of time.
+        """
         self._cancel_search()
+        if self._app.finding.is_target:
+            self._app.finding.go_on(direction)
+            return
         self._search = self._app.run_worker(self._find(direction), group="search", exclusive=True)
 
     async def _find(self, direction: int) -> None:
@@ -126,6 +134,8 @@ class Navigation:
         self._search = None
 
     def choose_event_kinds(self) -> None:
+        if self._app.finding.is_target:
+            self._app.finding.clear()
         marks = event_marks(self._model.glyphs)
         self._app.push_screen(EventKindsModal(self.targets.kinds, marks, is_ascii=self._app.is_ascii))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvscope import events as ev
-from kvscope.analysis.biography import biography
+from kvscope.analysis.biography import Biographer
 from kvscope.analysis.happenings import Happening
 from kvscope.analysis.spans import Entity
 from tests.analysis.reading import read, read_steps
@@ -25,7 +25,7 @@ def life() -> CheckedRun:
 
 def told(run: CheckedRun, block_id: int) -> list[str]:
     timeline = read(run)
-    found = biography(timeline, block_id, 0, timeline.last_step)
+    found = Biographer(block_id).read(timeline, 0, timeline.last_step)
     return [f"{part.step} {part.sentence}" for part in found if isinstance(part, Happening)]
 
 
@@ -48,7 +48,9 @@ def test_a_block_from_its_first_allocation_to_its_next_life() -> None:
 def test_every_request_it_names_is_a_jump() -> None:
     timeline = read(life())
     (hit,) = [
-        part for part in biography(timeline, 1, 1, 1) if isinstance(part, Happening) and part.sentence.tone == "hit"
+        part
+        for part in Biographer(1).read(timeline, 1, 1)
+        if isinstance(part, Happening) and part.sentence.tone == "hit"
     ]
     assert hit.sentence.entities == [Entity("request", "b")]  # begun in step 1, it does not know that a held the block
 
@@ -71,5 +73,5 @@ def test_what_a_preemption_takes_back_is_told() -> None:
     taken_back = ev.BlockUncached(request_id="a", block_ids=(1,), reason="preempted")
     steps = life().sink.steps
     timeline = read_steps([*steps[:1], (1, [ev.StepStarted(step=1, token_budget=1), taken_back, ev.StepFinished()])])
-    (told_once,) = [part for part in biography(timeline, 1, 1, 1) if isinstance(part, Happening)]
+    (told_once,) = [part for part in Biographer(1).read(timeline, 1, 1) if isinstance(part, Happening)]
     assert str(told_once.sentence) == "░ taken back from the prefix cache: its request was preempted"

@@ -138,7 +138,8 @@ class MainScreen(TimeScreen):
             panel.focus()
 
     def action_leave(self) -> None:
-        self.queues_panel.focus()
+        if not self.kvscope.finding.leave() and not self.kvscope.breakpoints.leave():
+            self.queues_panel.focus()
 
     # Lists
 
@@ -173,6 +174,8 @@ class MainScreen(TimeScreen):
     def action_open(self) -> None:
         if self.step_panel.has_focus:
             self.kvscope.open_sentences(self.step_panel.all_sentences)
+        elif self.pool_panel.has_focus and self.model.block_id is not None:
+            self.kvscope.open_block(self.model.block_id)
         elif self.model.selected_id is not None:
             self.kvscope.open_request(self.model.selected_id)
 
@@ -224,6 +227,8 @@ class MainScreen(TimeScreen):
             block_id = self.pool_panel.block_at(message.row, message.column)
             if block_id is not None:
                 self.kvscope.navigation.follow(Target("block", str(block_id)))
+                if message.chain > 1:
+                    self.kvscope.open_block(block_id)
         elif view is self.request_panel:
             block_id = self.request_panel.block_at(message.row)
             if block_id is not None:

@@ -101,7 +101,10 @@ class RequestScreen(TimeScreen):
             self.kvscope.show_soon()
 
     def action_open(self) -> None:
-        """Goes to the step of the chosen happening; from the block table up to the pool, with the block chosen."""
+        """Goes to the step of the chosen happening; from the block table to the chosen block."""
+        if self.table_panel.has_focus and self.model.block_id in self.model.selected_blocks:
+            assert self.model.block_id is not None
+            self.kvscope.open_block(self.model.block_id)
         if self.happenings.has_focus:
             step = self.happenings.current_step
             if step is not None:

@@ -30,8 +30,10 @@ class TimeScreen(Screen[None]):
         Binding("n", "event(1)", "next event", show=False, id="events.next"),
         Binding("N", "event(-1)", "previous event", show=False, id="events.previous"),
         Binding("e", "event_kinds", "choose the events of n and N", show=False, id="events.kinds"),
+        Binding("slash", "search", "search: hits become the targets of n and N", show=False, id="events.search"),
         Binding("f", "event_filter", "only events of the selected request", show=False, id="events.filter"),
         Binding("space", "pause_or_run", "pause or run (replay: play)", show=False, id="engine.pause"),
+        Binding("B", "run_back", "run back to a breakpoint", show=False, id="engine.run_back"),
         Binding("full_stop", "engine_step", "one step", show=False, id="engine.step"),
         Binding("less_than_sign", "speed(False)", "play slower", show=False, id="engine.slower"),
         Binding("greater_than_sign", "speed(True)", "play faster", show=False, id="engine.faster"),
@@ -50,6 +52,9 @@ class TimeScreen(Screen[None]):
         Binding("d", "compare", "mark step A; again: compare with it", show=False, id="look.compare"),
         Binding("D", "clear_mark", "clear step A", show=False, id="look.clear_mark"),
         Binding("t", "statistics", "statistics of the run", show=False, id="look.statistics"),
+        Binding("m", "bookmark", "bookmark the step, with a note", show=False, id="keep.bookmark"),
+        Binding("apostrophe", "bookmarks", "bookmarks", show=False, id="keep.bookmarks"),
+        Binding("b", "breakpoints", "breakpoints", show=False, id="keep.breakpoints"),
         Binding("y", "copy_step", "copy the step as Markdown", show=False, id="keep.copy"),
         Binding("Y", "copy_command", "copy the command that shows it", show=False, id="keep.copy_command"),
         Binding("question_mark", "help", "all keys", show=False, id="leave.help"),
@@ -96,11 +101,17 @@ class TimeScreen(Screen[None]):
     def action_event_kinds(self) -> None:
         self.kvscope.navigation.choose_event_kinds()
 
+    def action_search(self) -> None:
+        self.kvscope.finding.ask()
+
     def action_event_filter(self) -> None:
         self.kvscope.navigation.toggle_event_filter()
 
     async def action_pause_or_run(self) -> None:
         await self.kvscope.engine.pause_or_run()
+
+    def action_run_back(self) -> None:
+        self.kvscope.breakpoints.run(-1)
 
     async def action_engine_step(self) -> None:
         await self.kvscope.engine.step()
@@ -125,6 +136,15 @@ class TimeScreen(Screen[None]):
 
     def action_statistics(self) -> None:
         self.kvscope.places.open_statistics()
+
+    def action_bookmark(self) -> None:
+        self.kvscope.notes.ask()
+
+    def action_bookmarks(self) -> None:
+        self.kvscope.notes.open()
+
+    def action_breakpoints(self) -> None:
+        self.kvscope.breakpoints.open()
 
     def action_copy_step(self) -> None:
         self.kvscope.answers.copy_step()

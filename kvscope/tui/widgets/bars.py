@@ -42,6 +42,8 @@ class HeaderBar(Panel):
         model = self.model
         if model.error:
             return visible(model.error)
+        if model.note is not None and model.note[0] == model.step:
+            return visible(model.note[1])
         status = model.status
         if status is None:
             return f"{model.steps_per_second} steps/s" if model.is_playing else ""

@@ -1,0 +1,168 @@
+"""Breakpoints: conditions at which a live engine pauses by itself, and to which a replay runs, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.worker import Worker
+
+from kvscope.analysis.conditions import Condition, ConditionError, Stop, StopSearch, parse_condition
+from kvscope.analysis.searched import Searched
+from kvscope.analysis.text import visible
+from kvscope.control import SetStopConditions, StopCondition
+from kvscope.errors import KvscopeError
+from kvscope.replay.timeline import Timeline
+from kvscope.tui.desk import OpenTimeline
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.breakpoints import BreakpointsModal
+from kvscope.tui.slices import in_slices
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
+
+MAX_BREAKPOINTS = 50
+
+
+@dataclass(slots=True)
+class Breakpoint:
+    """One condition of the list."""
+
+    condition: Condition
+    is_enabled: bool = True
+
+
+class Breakpoints:
+    """The list, the engine that keeps to it, and the runs of a replay."""
+
+    def __init__(self, app: KvscopeApp, open_timeline: OpenTimeline | None) -> None:
+        self._app = app
+        self._open_timeline = open_timeline
+        self._worker: Worker[None] | None = None
+        self.all: list[Breakpoint] = []
+
+    @property
+    def _model(self) -> ScreenModel:
+        return self._app.model
+
+    @property
+    def enabled(self) -> list[Condition]:
+        return [one.condition for one in self.all if one.is_enabled]
+
+    def open(self) -> None:
+        """Opens the list."""
+        self._app.push_screen(BreakpointsModal(self, is_ascii=self._app.is_ascii))
+
+    def add(self, text: str) -> ConditionError | None:
+        """Adds a condition; returns what is wrong with it. One that is there already is only turned on."""
+        try:
+            condition = parse_condition(text)
+            if len(self.all) >= MAX_BREAKPOINTS:
+                raise ConditionError(text, 0, f"there are {MAX_BREAKPOINTS} breakpoints already: remove one first")
+        except ConditionError as error:
+            return error
+        same = next((one for one in self.all if one.condition.text == condition.text), None)
+        if same is None:
+            self.all.append(Breakpoint(condition))
+        else:
+            same.is_enabled = True
+        self._tell_engine()
+        return None
+
+    def toggle(self, index: int) -> None:
+        """Turns one on or off."""
+        self.all[index].is_enabled = not self.all[index].is_enabled
+        self._tell_engine()
+
+    def remove(self, index: int) -> None:
+        """Takes one off the list."""
+        del self.all[index]
+        self._tell_engine()
+
+    def _tell_engine(self) -> None:
+        """Sends the list: the engine holds it against each of its steps, and pauses by itself."""
+        if self._model.control is not None:
+            conditions = tuple(StopCondition(expression=condition.text) for condition in self.enabled)
+            self._app.run_worker(self._app.engine.send(SetStopConditions(conditions=conditions)), group="breakpoints")
+
+    # Replay
+
+    @property
+    def is_running(self) -> bool:
+        """A run to the next breakpoint is under way."""
+        return self._worker is not None and not self._worker.is_finished
+
+    def run(self, direction: int) -> None:
+        """Runs to the next step at which a breakpoint stops (or the one before)."""
+        self.leave()
+        timeline = self._model.timeline
+        if timeline is None or self._model.step < 0:
+            return
+        if not self.enabled:
+            self._app.say("there is no breakpoint: b sets one")
+            return
+        self._worker = self._app.run_worker(self._run(timeline, self._model.wanted_step, direction), group="run")
+
+    def leave(self) -> bool:
+        """Ends a run that is under way; the cursor has not moved. False where none was."""
+        if not self.is_running:
+            return False
+        assert self._worker is not None
+        self._worker.cancel()
+        self._worker = None
+        self._say("")
+        return True
+
+    async def _run(self, timeline: Timeline, step: int, direction: int) -> None:
+        best: Stop | None = None
+        work = partial(_nearest, conditions=self.enabled, step=step, direction=direction)
+        try:
+            async for pieces in in_slices(timeline, self._open_timeline, work):
+                for piece in pieces:
+                    if isinstance(piece, Stop):
+                        best = piece
+                    else:
+                        self._say(f"running to a breakpoint: step {piece.step}, space stops")
+        except KvscopeError as error:
+            self._say("")
+            self._app.say(error.message, is_error=True)
+            return
+        except asyncio.CancelledError:
+            self._say("")
+            raise
+        self._worker = None
+        if best is None:
+            self._say("")
+            self._app.say(f"no breakpoint {'after' if direction > 0 else 'before'} step {step}")
+        else:
+            self._reached(best)
+
+    def _reached(self, stop: Stop) -> None:
+        self._model.remember()
+        self._app.navigation.move_to(stop.step)
+        self._model.load()
+        if stop.request_ids:
+            self._model.select(stop.request_ids[0])
+        self._model.note = (stop.step, f"breakpoint: {visible(stop.condition.text)}")
+        self._model.version += 1
+
+    def _say(self, text: str) -> None:
+        """Shows in the header how far it is, as long as the cursor stays."""
+        self._model.note = (self._model.step, text) if text else None
+        self._model.version += 1
+        self._app.show_soon()
+
+
+def _nearest(timeline: Timeline, conditions: list[Condition], step: int, direction: int) -> Iterator[Stop | Searched]:
+    """Yields stops, each nearer than the one before: the last one is the nearest of all conditions."""
+    first, last = (step + 1, timeline.last_step) if direction > 0 else (timeline.first_step, step - 1)
+    for condition in conditions:
+        search = StopSearch(timeline, condition)
+        for piece in search.forwards(first, last) if direction > 0 else search.backwards(first, last):
+            yield piece
+            if isinstance(piece, Stop):
+                first, last = (first, piece.step - 1) if direction > 0 else (piece.step + 1, last)
+                break

@@ -1,0 +1,192 @@
+"""The search after `/`: what is looked for, what was found so far, and the way from hit to hit."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from textual.worker import Worker
+
+from kvscope.analysis.search import Hit, Query, parse_query, search
+from kvscope.analysis.text import visible
+from kvscope.errors import KvscopeError
+from kvscope.replay.timeline import Timeline
+from kvscope.tui.desk import OpenTimeline
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.search import SearchModal, SearchScreen
+from kvscope.tui.slices import in_slices
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
+
+MAX_HITS = 2_000
+"""More than anybody walks through; a search that finds more ends there and says so."""
+
+OVERLAP_STEPS = 200
+"""A search that began in the middle reads so far beyond its beginning: a word may lie across it."""
+
+SHOW_SECONDS = 0.2
+
+
+class Finding:
+    """One search at a time. It begins at the step that is shown, goes to the end, and then from the start."""
+
+    def __init__(self, app: KvscopeApp, open_timeline: OpenTimeline | None) -> None:
+        self._app = app
+        self._open_timeline = open_timeline
+        self._worker: Worker[None] | None = None
+        self._known: set[tuple[object, ...]] = set()
+        self.query: Query | None = None
+        self.hits: list[Hit] = []
+        """By step."""
+        self.current = -1
+        """The hit that was gone to last."""
+        self.num_searched = 0
+        """Steps, of all."""
+        self.num_steps = 0
+        self.error = ""
+        self.version = 0
+
+    @property
+    def _model(self) -> ScreenModel:
+        return self._app.model
+
+    @property
+    def is_searching(self) -> bool:
+        return self._worker is not None and not self._worker.is_finished
+
+    @property
+    def is_full(self) -> bool:
+        """There may be more hits than these."""
+        return len(self.hits) >= MAX_HITS
+
+    def ask(self) -> None:
+        """Opens the line to type, with what was looked for last."""
+        text = "" if self.query is None else self.query.text
+        self._app.push_screen(SearchModal(text, self.submit, is_ascii=self._app.is_ascii))
+
+    def submit(self, text: str) -> str | None:
+        """Looks for the text and opens the place of its hits; returns what is wrong with it."""
+        if self._model.timeline is None or self._model.step < 0:
+            return "there is no step yet to look in"
+        try:
+            query = parse_query(text)
+        except KvscopeError as error:
+            return visible(error.message)
+        if self.query is None or query.text != self.query.text or self._model.is_growing:
+            self._start(query, self._model.timeline)
+        self._app.call_later(self._open)
+        return None
+
+    def _open(self) -> None:
+        if not isinstance(self._app.screen, SearchScreen):
+            self._app.push_screen(SearchScreen(self._model, self, is_ascii=self._app.is_ascii))
+
+    def _start(self, query: Query, timeline: Timeline) -> None:
+        self.leave()
+        self.query, self.hits, self.current, self.error = query, [], -1, ""
+        self._known = set()
+        self.num_searched, self.num_steps = 0, timeline.last_step - timeline.first_step + 1
+        self._worker = self._app.run_worker(self._search(query, timeline, self._model.step), group="find")
+
+    async def _search(self, query: Query, timeline: Timeline, begin: int) -> None:
+        first, last = timeline.first_step, timeline.last_step
+
+        ranges = [(begin, last)] if begin <= first else [(begin, last), (first, min(begin + OVERLAP_STEPS, last))]
+
+        def pieces(own: Timeline) -> Iterator[Hit | int]:
+            """Yields hits, and how many steps were looked through."""
+            num_before = 0
+            for range_first, range_last in ranges:
+                for part in search(own, query, range_first, range_last):
+                    yield part if isinstance(part, Hit) else num_before + part.step - range_first + 1
+                num_before += range_last - range_first + 1
+
+        shown_at = 0.0
+        try:
+            async for some in in_slices(timeline, self._open_timeline, pieces):
+                for piece in some:
+                    self._hear(piece)
+                if self.is_full:
+                    break
+                if time.monotonic() - shown_at > SHOW_SECONDS:
+                    shown_at = time.monotonic()
+                    self._show()
+        except KvscopeError as error:
+            self.error = visible(error.message)
+        except asyncio.CancelledError:
+            self._show()
+            raise
+        self.num_searched = self.num_steps if not self.error and not self.is_full else self.num_searched
+        self._worker = None
+        self._show()
+
+    def _hear(self, piece: Hit | int) -> None:
+        if isinstance(piece, int):
+            self.num_searched = min(piece, self.num_steps)
+            return
+        key = (piece.step, piece.kind, piece.request_id, piece.block_id, piece.match, piece.after[:8])
+        if key not in self._known and not self.is_full:
+            self._known.add(key)
+            if self.current >= 0 and piece.step < self.hits[self.current].step:
+                self.current += 1
+            insort(self.hits, piece, key=lambda hit: hit.step)
+
+    def _show(self) -> None:
+        self.version += 1
+        self._model.version += 1
+        self._app.show_soon()
+
+    def leave(self) -> bool:
+        """Ends a search that is under way; what it has found stays. False where none was."""
+        if not self.is_searching:
+            return False
+        assert self._worker is not None
+        self._worker.cancel()
+        self._worker = None
+        return True
+
+    def clear(self) -> None:
+        """Forgets the search: `n` and `N` go to events again."""
+        self.leave()
+        self.query, self.hits, self.current = None, [], -1
+        self._show()
+
+    # From hit to hit
+
+    @property
+    def is_target(self) -> bool:
+        """`n` and `N` go to hits."""
+        return self.query is not None
+
+    def go_on(self, direction: int) -> None:
+        """Goes to the next hit, or the one before; several in one step are gone to one after another."""
+        index = self._next(direction)
+        if index is not None:
+            self.go_to(index)
+            return
+        where = "after" if direction > 0 else "before"
+        so_far = " so far: still looking" if self.is_searching else ""
+        self._app.say(f"no hit {where} step {self._model.wanted_step}{so_far}")
+
+    def _next(self, direction: int) -> int | None:
+        step = self._model.wanted_step
+        if 0 <= self.current < len(self.hits) and self.hits[self.current].step == step:
+            index = self.current + direction
+        else:
+            index = bisect_left(self.hits, step + (direction > 0), key=lambda hit: hit.step) - (direction < 0)
+        return index if 0 <= index < len(self.hits) else None
+
+    def go_to(self, index: int) -> None:
+        """Goes to a hit: its step, its request, its block."""
+        self.current = index
+        hit = self.hits[index]
+        self._app.navigation.move_to(hit.step)
+        self._model.load()
+        self._model.select(hit.request_id)
+        if hit.block_id is not None:
+            self._model.choose_block(hit.block_id)
+        self._show()

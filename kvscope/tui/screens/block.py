@@ -1,0 +1,80 @@
+"""A block as a place: what it is at the step, and its biography."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+
+from kvscope.tui.desk import OpenTimeline
+from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.place import Place
+from kvscope.tui.view.lines import Target
+from kvscope.tui.widgets.block_panels import BlockFactsPanel, BlockLife, BlockLifePanel
+from kvscope.tui.widgets.jump_panel import JumpPanel
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
+
+NUM_FACT_ROWS = 8
+NUM_SHORT_FACT_ROWS = 7
+SHORT_ROWS = 32
+
+
+class BlockScreen(Place):
+    """The chosen block; `, ;` choose the ones beside it."""
+
+    KEYS = (
+        ("← →", "step"),
+        ("esc", "back"),
+        ("j k", "move"),
+        ("⏎", "go to"),
+        (", ;", "block"),
+        ("n N", "event"),
+        ("?", "help"),
+    )
+
+    def __init__(
+        self, app: KvscopeApp, model: ScreenModel, open_timeline: OpenTimeline | None, *, is_ascii: bool
+    ) -> None:
+        super().__init__(model, is_ascii=is_ascii)
+        self.life = BlockLife(app, open_timeline, self._more_to_show)
+        self.facts = BlockFactsPanel(model, is_ascii=is_ascii)
+        self.biography = BlockLifePanel(model, self.life, is_ascii=is_ascii)
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.facts
+        yield self.biography
+        yield self.footer
+
+    @property
+    def lists(self) -> Sequence[JumpPanel]:
+        return (self.biography,)
+
+    def divide(self, columns: int, rows: int) -> None:
+        num_facts = NUM_SHORT_FACT_ROWS if rows < SHORT_ROWS else NUM_FACT_ROWS
+        self.facts.styles.height = num_facts
+        self.biography.styles.height = max(rows - num_facts - 2, 1)
+        for panel in (self.facts, self.biography):
+            panel.invalidate()
+
+    def show(self) -> None:
+        self.header.places = (f"step {self.model.step}", f"block {self.model.block_id}")
+        self.life.follow(self.model.block_id)
+        super().show()
+
+    def _more_to_show(self) -> None:
+        self.biography.invalidate()
+        self.biography.show()
+
+    def follow(self, target: Target) -> None:
+        """A request opens its place; a step is gone to, and the block stays in view."""
+        self.kvscope.navigation.follow(target)
+        if target.kind == "request":
+            self.kvscope.open_request(target.key)
+
+    def action_leave(self) -> None:
+        self.life.leave()
+        super().action_leave()

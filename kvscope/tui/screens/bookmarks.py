@@ -1,0 +1,122 @@
+"""The line for a bookmark's note, and the list of bookmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from kvscope.analysis.text import visible
+from kvscope.tui.screens.modals import Box
+from kvscope.tui.view.lines import Line, Span, cut_line, fit, pad_line, put_behind
+from kvscope.tui.widgets.lines_view import LinesView
+
+if TYPE_CHECKING:
+    from kvscope.tui.notes import Notes
+
+MAX_SHOWN = 12
+NUM_MESSAGE_ROWS = 3
+
+
+class NoteModal(ModalScreen[None]):
+    """A line for the note. `put` returns an error to show, or None where the bookmark was kept."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "close", show=False)]
+
+    def __init__(self, step: int, note: str | None, put: Callable[[str], str | None], *, is_ascii: bool) -> None:
+        super().__init__()
+        self._note = note
+        self._put = put
+        verb = "keeps the bookmark" if note is None else "changes the note"
+        self._hint: Line = (Span(f"step {step}", "bold"), Span(f": enter {verb}, esc leaves it as it is", "dim"))
+        self._message = LinesView(id="message", is_ascii=is_ascii)
+
+    def compose(self) -> ComposeResult:
+        with Box():
+            yield Input(self._note or "", id="note", compact=True, placeholder="a note, or nothing")
+            yield self._message
+
+    def on_mount(self) -> None:
+        self._message.set_lines([self._hint])
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        error = self._put(event.value)
+        if error is None:
+            self.dismiss()
+            return
+        width = max(self._message.size.width, 20)
+        lines: list[Line] = [(Span(error[at : at + width], "bad"),) for at in range(0, len(error), width)]
+        self._message.styles.height = min(len(lines), NUM_MESSAGE_ROWS)
+        self._message.set_lines(lines[:NUM_MESSAGE_ROWS])
+
+
+class BookmarksModal(ModalScreen[None]):
+    """All bookmarks by step; enter goes to one, `x` removes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,apostrophe", "dismiss", "close", show=False),
+        Binding("j,down", "walk(1)", "down", show=False),
+        Binding("k,up", "walk(-1)", "up", show=False),
+        Binding("enter", "go", "go there", show=False),
+        Binding("x,delete", "remove", "remove", show=False),
+    ]
+
+    def __init__(self, notes: Notes, step: int, *, is_ascii: bool) -> None:
+        super().__init__()
+        self._notes = notes
+        steps = [bookmark.step for bookmark in notes.all]
+        self._current = max(sum(known <= step for known in steps) - 1, 0)
+        self._error = ""
+        self._view = LinesView(id="bookmarks", is_ascii=is_ascii)
+
+    def compose(self) -> ComposeResult:
+        with Box():
+            yield self._view
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        bookmarks = self._notes.all
+        self._current = min(max(self._current, 0), max(len(bookmarks) - 1, 0))
+        first = max(min(self._current - MAX_SHOWN // 2, len(bookmarks) - MAX_SHOWN), 0)
+        width = min(self.app.size.width - 8, 100)
+        columns = len(str(bookmarks[-1].step)) if bookmarks else 1
+        lines: list[Line] = [(Span("BOOKMARKS", "bold"), Span("  enter goes there, x removes, esc closes", "dim"))]
+        for index, mark in enumerate(bookmarks[first : first + MAX_SHOWN], first):
+            note = Span(fit(visible(mark.note), width), "text") if mark.note else Span("no note", "dim")
+            line = cut_line((Span(f" {mark.step:>{columns}}  ", "bold"), note), width)
+            lines.append(put_behind(pad_line(line, width), "row") if index == self._current else line)
+        num_more = len(bookmarks) - first - MAX_SHOWN
+        if num_more > 0:
+            lines.append((Span(f" … {num_more} more", "dim"),))
+        if self._error:
+            lines.append(cut_line((Span(self._error, "bad"),), width))
+        self._view.styles.width = width
+        self._view.styles.height = len(lines)
+        self._view.set_lines(lines)
+
+    def action_walk(self, num_rows: int) -> None:
+        self._current += num_rows
+        self._show()
+
+    def action_go(self) -> None:
+        if self._notes.all:
+            self._notes.go_to(self._notes.all[self._current].step)
+        self.dismiss()
+
+    def action_remove(self) -> None:
+        if self._notes.all:
+            self._error = self._notes.remove(self._notes.all[self._current].step) or ""
+            self._show()
+        if not self._notes.all:
+            self.dismiss()

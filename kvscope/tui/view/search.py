@@ -1,0 +1,69 @@
+"""The lines of a search: its title, how far it is, and one line a hit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvscope.analysis.search.hit import Hit
+from kvscope.analysis.text import visible
+from kvscope.tui.view.entries import Entry
+from kvscope.tui.view.glyphs import Glyphs
+from kvscope.tui.view.lines import Line, Span, Target, cut_line, fit, pad, request_target
+
+_KIND_ROLES = {
+    "request": "bold",
+    "prompt": "prefill",
+    "output": "decode",
+    "token": "draft",
+    "block": "live",
+    "hash": "cached",
+    "event": "evict",
+    "reason": "bad",
+}
+_KIND_COLUMNS = max(map(len, _KIND_ROLES)) + 1
+MAX_ID_CELLS = 20
+
+
+def search_words(text: str, width: int) -> tuple[Span, ...]:
+    """Returns what is looked for."""
+    return (Span("“", "dim"), Span(fit(visible(text), max(width, 8)), "bold"), Span("”", "dim"))
+
+
+def progress_words(
+    num_hits: int, num_searched: int, num_steps: int, *, is_searching: bool, is_full: bool, error: str
+) -> tuple[Span, ...]:
+    """Returns how much was found, and how far the search is."""
+    if error:
+        return (Span(error, "bad"),)
+    hits = f"{num_hits:,} {'hit' if num_hits == 1 else 'hits'}"
+    if is_searching:
+        return (Span(hits, "bold"), Span(f" in {num_searched:,} of {num_steps:,} steps so far, esc stops", "dim"))
+    if is_full:
+        return (Span(f"the first {hits}", "bold"), Span(": say more exactly what you look for", "dim"))
+    if num_searched < num_steps:
+        return (Span(hits, "bold"), Span(f", stopped after {num_searched:,} of {num_steps:,} steps", "dim"))
+    return (Span(hits, "bold"), Span(f" in {num_steps:,} steps", "dim"))
+
+
+def hit_entries(hits: Sequence[Hit], width: int, glyphs: Glyphs) -> list[Entry]:
+    """Returns a line for each hit: step, kind, request, and the words with what was found in them."""
+    step_columns = len(str(hits[-1].step)) if hits else 1
+    id_columns = min(max((len(hit.request_id or "") for hit in hits), default=0), MAX_ID_CELLS)
+    return [
+        Entry((_hit_line(hit, width, step_columns, id_columns),), Target("hit", str(index)))
+        for index, hit in enumerate(hits)
+    ]
+
+
+def _hit_line(hit: Hit, width: int, step_columns: int, id_columns: int) -> Line:
+    name = fit(visible(hit.request_id or ""), id_columns)
+    target = None if hit.request_id is None else request_target(hit.request_id)
+    line: Line = (
+        Span(f" {hit.step:>{step_columns}}  ", "dim"),
+        Span(pad(hit.kind, _KIND_COLUMNS), _KIND_ROLES[hit.kind]),
+        Span(pad(name, id_columns) + "  ", "text", "", target),
+        Span(hit.before, "dim"),
+        Span(hit.match, "bold evict"),
+        Span(hit.after, "dim"),
+    )
+    return cut_line(line, width)
