@@ -174,6 +174,8 @@ class Finding:
 
     def _next(self, direction: int) -> int | None:
         step = self._model.wanted_step
+        if self.current < 0 and direction > 0:  # the first time, one in the step itself counts
+            step -= 1
         if 0 <= self.current < len(self.hits) and self.hits[self.current].step == step:
             index = self.current + direction
         else:

@@ -62,7 +62,8 @@ class BlockScreen(Place):
 
     def show(self) -> None:
         self.header.places = (f"step {self.model.step}", f"block {self.model.block_id}")
-        self.life.follow(self.model.block_id)
+        if self.life.follow(self.model.block_id):
+            self.biography.begin_anew()
         super().show()
 
     def _more_to_show(self) -> None:

@@ -52,11 +52,12 @@ class BlockLife:
     def read_until(self) -> int:
         return self._read_until
 
-    def follow(self, block_id: int | None) -> None:
-        """Reads the life of this block, or on where the recording has grown."""
+    def follow(self, block_id: int | None) -> bool:
+        """Reads the life of this block, or on where the recording has grown. True where it is another block."""
         timeline = self._app.model.timeline
         if timeline is None or block_id is None:
-            return
+            return False
+        is_new = self._biographer is None or self._biographer.block_id != block_id
         if self._biographer is None or self._biographer.block_id != block_id:
             self.leave()
             self._biographer = Biographer(block_id)
@@ -65,6 +66,7 @@ class BlockLife:
             self.version += 1
         if not self.is_reading and self._read_until < timeline.last_step and not self.error:
             self._worker = self._app.run_worker(self._read(self._biographer), group="block")
+        return is_new
 
     def leave(self) -> None:
         """Ends the reading."""
@@ -120,6 +122,8 @@ class BlockLifePanel(JumpPanel):
         super().__init__(model, id="life", is_ascii=is_ascii)
         self._life = life
         self._made: tuple[tuple[int, int, int], Sequence[Entry]] | None = None
+        self._has_chosen = False
+        """A key has chosen an entry: until then it is the last one up to the step."""
 
     def head(self, width: int, height: int) -> Sequence[Line]:
         life = self._life
@@ -136,10 +140,22 @@ class BlockLifePanel(JumpPanel):
             lines.append((Span(" nothing ever happened to it", "dim"),))
         return lines
 
+    def walk(self, offset: int) -> None:
+        self._has_chosen = True
+        super().walk(offset)
+
+    def choose_row(self, row: int) -> None:
+        self._has_chosen = True
+        super().choose_row(row)
+
+    def begin_anew(self) -> None:
+        """Another block."""
+        self._has_chosen = False
+
     def entries(self, width: int) -> Sequence[Entry]:
         key = (width, self._life.version, self.model.step)
         if self._made is None or self._made[0] != key:
             self._made = (key, life_entries(self._life.told, self.model.step, width))
-            if self.current < 0 and self._life.told:  # begin at the step that is looked at
-                self.current = max(sum(told.step <= self.model.step for told in self._life.told) - 1, 0)
+            if not self._has_chosen:
+                self.current = max(sum(told.step <= self.model.step for told in self._life.told) - 1, -1)
         return self._made[1]

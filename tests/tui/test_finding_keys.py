@@ -1,0 +1,307 @@
+"""Search, breakpoints, blocks and bookmarks, by pilot: in memory, and over a file that is read in a thread."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from kvscope.control import EngineStatus, SetStopConditions, StopCondition
+from kvscope.replay import open_recording
+from kvscope.replay.bookmarks import Bookmark, Bookmarks
+from kvscope.tui.app import KvscopeApp
+from kvscope.tui.screens.block import BlockScreen
+from kvscope.tui.screens.breakpoints import BreakpointsModal
+from kvscope.tui.screens.main import MainScreen
+from kvscope.tui.screens.search import SearchScreen
+from kvscope.tui.view.lines import Line
+from kvscope.tui.widgets.lines_view import LinesView
+from tests.recording.runs import record
+from tests.tui import scenes
+from tests.tui.scenes import FakeEngine, live_screen, settle
+
+SIZE = (120, 40)
+
+
+def shown(lines: Sequence[Line]) -> str:
+    return "\n".join("".join(span.text for span in line).rstrip() for line in lines)
+
+
+async def done(pilot: Pilot[None]) -> None:
+    """Waits until nothing is looked for any more."""
+    await pilot.app.workers.wait_for_complete()
+    await settle(pilot)
+
+
+def over_a_file(folder: Path) -> KvscopeApp:
+    """The screen over a recording on disk: it is searched in a thread, through a connection of its own."""
+    path = record(folder / "run.db", scenes.preempting_run().sink.steps)
+    return KvscopeApp(open_recording(path), open_timeline=open_recording)
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+async def test_slash_finds_and_n_goes_from_hit_to_hit(tmp_path: Path, is_file: bool) -> None:
+    app = over_a_file(tmp_path) if is_file else scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "slash", *"id:req-", "enter")
+        await done(pilot)
+        assert isinstance(app.screen, SearchScreen)
+        panel = shown(app.screen.hits.lines)
+        assert panel.splitlines()[0].startswith("━━ SEARCH ━ “id:req-” ━") or "4 hits in 67 steps" in panel
+        assert [line.split()[:3] for line in panel.splitlines()[1:5]] == [
+            [str(step), "request", f"req-{step + 1}"] for step in range(4)
+        ]
+        steps = []
+        for key in ("n", "n", "n", "N"):
+            await pilot.press(key)
+            await settle(pilot)
+            steps.append((app.model.step, app.model.selected_id))
+        assert steps == [(0, "req-1"), (1, "req-2"), (2, "req-3"), (1, "req-2")]
+        await pilot.press("j", "enter")
+        await settle(pilot)
+        assert isinstance(app.screen, MainScreen)
+        assert (app.model.step, app.model.selected_id) == (2, "req-3")
+        await pilot.press("n", "n")
+        await settle(pilot)
+        assert app.model.step == 3  # there is none after it
+        await pilot.press("e", "escape", "home", "n")  # e makes events the targets again
+        await done(pilot)
+        assert app.finding.query is None
+
+
+async def test_several_hits_in_one_step_are_gone_to_one_after_another() -> None:
+    app = scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "slash", *"b1", "enter")
+        await done(pilot)
+        hits = [(hit.step, hit.after.strip()) for hit in app.finding.hits]
+        assert hits[:2] == [(0, "allocated"), (0, "published")]
+        for _ in range(2):
+            await pilot.press("n")
+            await settle(pilot)
+        assert (app.finding.current, app.model.step, app.model.block_id) == (1, 0, 1)
+
+
+async def test_a_search_that_began_in_the_middle_finds_what_lies_before_too() -> None:
+    app = scenes.screen(scenes.preemption()[0], step=50)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("slash", *"id:req", "enter")
+        await done(pilot)
+        assert [hit.step for hit in app.finding.hits] == [0, 1, 2, 3]
+        assert (app.finding.num_searched, app.finding.is_searching) == (67, False)
+
+
+async def test_what_cannot_be_looked_for_is_said_below_the_line() -> None:
+    app = scenes.screen(scenes.one_request())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("slash", *"/a(/", "enter")
+        message = shown(app.screen.query_one("#message", LinesView).lines)
+        assert message == "column 3: this is no regular expression: missing ), unterminated subpattern"
+
+
+async def test_esc_ends_a_search_and_then_leaves_its_place() -> None:
+    app = scenes.screen(scenes.one_request())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("slash", *"Paris", "enter")
+        app.finding._worker = app.run_worker(_for_ever())
+        await settle(pilot)
+        assert app.finding.is_searching
+        await pilot.press("escape")
+        assert isinstance(app.screen, SearchScreen)
+        assert not app.finding.is_searching
+        await pilot.press("escape")
+        assert isinstance(app.screen, MainScreen)
+
+
+async def _for_ever() -> None:
+    import asyncio
+
+    await asyncio.Event().wait()
+
+
+async def press_condition(pilot: Pilot[None], text: str) -> None:
+    """Opens the list of breakpoints, where it is not open, and enters a condition."""
+    if not isinstance(pilot.app.screen, BreakpointsModal):
+        await pilot.press("b")
+        await pilot.pause()
+    field = pilot.app.screen.query_one("#condition", Input)
+    field.focus()
+    field.value = text
+    await pilot.press("enter")
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+async def test_space_runs_to_the_next_breakpoint_and_B_back(tmp_path: Path, is_file: bool) -> None:
+    app = over_a_file(tmp_path) if is_file else scenes.screen(scenes.preemption()[0])
+    _, preempted = scenes.preemption()
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home")
+        await press_condition(pilot, "preempted")
+        await press_condition(pilot, 'request == "req-1" and output_tokens == 3')
+        await pilot.press("escape", "space")
+        await done(pilot)
+        assert (app.model.step, app.model.selected_id) == (2, "req-1")  # one token in each of the steps 0 to 2
+        assert 'breakpoint: request == "req-1" and output_tokens == 3' in shown(app.main_screen.header.lines)
+        await pilot.press("space")
+        await done(pilot)
+        assert app.model.step == preempted
+        assert "breakpoint: preempted" in shown(app.main_screen.header.lines)
+        await pilot.press("space")
+        await done(pilot)
+        later = app.model.step
+        await pilot.press("end", "B", "u")
+        await done(pilot)
+        assert later >= preempted
+        await pilot.press("home", "right", "right", "right", "B")
+        await done(pilot)
+        assert app.model.step == 2
+
+
+async def test_without_breakpoints_space_plays() -> None:
+    app = scenes.screen(scenes.one_request())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "space")
+        assert app.model.is_playing
+        await pilot.press("space")
+        assert not app.model.is_playing
+
+
+async def test_a_wrong_condition_is_shown_with_a_caret() -> None:
+    app = scenes.screen(scenes.one_request())
+    async with app.run_test(size=SIZE) as pilot:
+        await press_condition(pilot, "preempted and free_block < 4")
+        assert shown(app.screen.query_one("#message", LinesView).lines) == (
+            "preempted and free_block < 4\n              ^\nthere is no field free_block: did you mean free_blocks?"
+        )
+        assert app.breakpoints.all == []
+
+
+async def test_the_list_turns_breakpoints_off_and_removes_them() -> None:
+    app = scenes.screen(scenes.one_request())
+    async with app.run_test(size=SIZE) as pilot:
+        await press_condition(pilot, "finished")
+        await press_condition(pilot, "stalled")
+        lines = shown(app.screen.query_one("#breakpoints", LinesView).lines).splitlines()
+        assert lines[1:] == [" [✓] finished", " [✓] stalled"]
+        await pilot.press("k", "space")
+        assert [one.is_enabled for one in app.breakpoints.all] == [False, True]
+        await pilot.press("j", "x")
+        assert [one.condition.text for one in app.breakpoints.all] == ["finished"]
+        assert app.breakpoints.enabled == []
+        await pilot.press("escape")
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_live_breakpoints_go_to_the_engine() -> None:
+    engine = FakeEngine(EngineStatus(phase="paused", recording="r.db"))
+    app = live_screen(engine, [scenes.one_request()])
+    async with app.run_test(size=SIZE) as pilot:
+        app._poll()
+        await pilot.press("escape")
+        await press_condition(pilot, "free_blocks < 4")
+        await press_condition(pilot, "preempted")
+        await pilot.press("k", "space")
+        await done(pilot)
+        sent = [command for command in engine.commands if isinstance(command, SetStopConditions)]
+        assert [[condition.expression for condition in command.conditions] for command in sent] == [
+            ["free_blocks < 4"],
+            ["free_blocks < 4", "preempted"],
+            ["preempted"],
+        ]
+        assert sent[-1].conditions == (StopCondition(expression="preempted"),)
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+async def test_enter_on_a_block_opens_its_biography_whose_lines_are_jumps(tmp_path: Path, is_file: bool) -> None:
+    app = over_a_file(tmp_path) if is_file else scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "3")
+        await settle(pilot)
+        app.model.choose_block(1)
+        await pilot.press("enter")
+        await done(pilot)
+        assert isinstance(app.screen, BlockScreen)
+        facts = shown(app.screen.facts.lines).splitlines()
+        assert facts[1] == " now      held by one request · taken in this step"
+        assert facts[2] == " holders  req-1[0]"
+        life = shown(app.screen.biography.lines).splitlines()
+        assert life[1:4] == ["  0 + taken for req-1", life[2], life[3]]
+        assert life[2].startswith("  0 ░ published for prefix hits: block 0 of req-1, hash ")
+        await pilot.press("j", "enter")  # the list begins at the last line up to the step
+        await done(pilot)
+        assert isinstance(app.screen, BlockScreen)
+        assert str(app.model.step) == life[3].split()[0]
+        await pilot.press("semicolon")
+        await done(pilot)
+        assert app.model.block_id == 2
+        assert "BLOCK 2" in shown(app.screen.facts.lines)
+        await pilot.press("escape")
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_going_to_a_block_opens_its_place() -> None:
+    app = scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("colon", *"b5", "enter")
+        await done(pilot)
+        assert isinstance(app.screen, BlockScreen)
+        assert app.model.block_id == 5
+
+
+async def test_bookmarks_are_set_listed_gone_to_and_removed(tmp_path: Path) -> None:
+    app = over_a_file(tmp_path)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "m", *"first", "enter", "end", "m", "enter")
+        await settle(pilot)
+        assert Bookmarks(tmp_path / "run.db").read() == [Bookmark(step=0, note="first"), Bookmark(step=66)]
+        await pilot.press("apostrophe")
+        await settle(pilot)
+        lines = shown(app.screen.query_one("#bookmarks", LinesView).lines).splitlines()
+        assert lines[1:] == ["  0  first", " 66  no note"]
+        await pilot.press("k", "enter")
+        await settle(pilot)
+        assert app.model.step == 0
+        await pilot.press("apostrophe", "x", "escape")
+        assert Bookmarks(tmp_path / "run.db").read() == [Bookmark(step=66)]
+
+
+async def test_a_folder_that_cannot_be_written_is_said_in_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> tuple[int, str]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("kvscope.replay.bookmarks.tempfile.mkstemp", refuse)
+    app = over_a_file(tmp_path)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("m", "enter")
+        await settle(pilot)
+        message = shown(app.screen.query_one("#message", LinesView).lines).replace("\n", "")
+        assert message.startswith("the bookmark was not kept: ")
+        assert list(tmp_path.iterdir()) == [tmp_path / "run.db"]
+
+
+async def test_a_recording_in_memory_has_no_bookmarks() -> None:
+    app = scenes.screen(scenes.one_request())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("m")
+        await settle(pilot)
+        assert isinstance(app.screen, MainScreen)
+        assert [str(toast.message) for toast in app._notifications] == [
+            "this recording is in memory alone: there is no file to keep bookmarks beside"
+        ]
+
+
+async def test_the_copied_step_carries_its_note(tmp_path: Path) -> None:
+    app = over_a_file(tmp_path)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "m", *"look", "enter", "y")
+        await settle(pilot)
+        lines = app.clipboard.splitlines()
+    assert lines[:5] == ["Step 0 of run.db", "", "> look", "", "```"]
+    assert base64.b64encode(app.clipboard.encode())  # what OSC 52 carries is text
