@@ -32,7 +32,7 @@ def hit_block_ids(timeline: Timeline, moment: Moment, request_id: str) -> list[i
         return []
     published = _published(timeline)
     read = partial(_chain, timeline, moment, published)
-    published.move_to(moment, read)
+    published.move_to(timeline, moment, read)
     if published.first_at(read(request_id, 1)[0], moment) is None:
         return []  # mostly so, and then its further tokens need not be read
     chain = read(request_id, limit)

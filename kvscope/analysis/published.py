@@ -1,18 +1,18 @@
 """The published blocks after a step by their content: kept from one step to the next, and only changed where they do.
 
-A look at a neighbouring step changes the few blocks that were published or lost between the two; a look further away
-compares all blocks with those that are known.
+A look at a near step changes the few blocks that were published or lost between the two, by their events; a look
+further away compares all blocks with those that are known.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import compress
 from operator import ne
 
 from kvscope import events as ev
-from kvscope.replay.timeline import Moment
+from kvscope.replay.timeline import Moment, Timeline
 
 Origin = tuple[str, int]
 """Who computed a block, and the block's index in that request's table."""
@@ -21,8 +21,8 @@ ReadChain = Callable[[str, int], "array[int]"]
 """Reads a request's chain up to at least so many links (where it has them)."""
 
 
-_NOWHERE = -2
-"""No step, and no neighbour of one."""
+_NEAR_STEPS = 24
+"""Reading the events of so many steps costs about as much as comparing a large pool block by block."""
 
 
 class PublishedBlocks:
@@ -34,9 +34,7 @@ class PublishedBlocks:
     def __init__(self) -> None:
         self.chains: dict[str, array[int]] = {}
         """By request, the links that were read: each stands for all tokens up to its block's end. None gets shorter."""
-        self._step = _NOWHERE
-        self._changed: Sequence[int] = ()
-        """The blocks that the step published or lost."""
+        self._step: int | None = None
         self._origins: dict[int, Origin] = {}
         self._block_at: dict[int, int] = {}
         self._equals_at: dict[int, set[int]] = {}
@@ -46,22 +44,17 @@ class PublishedBlocks:
         self._unread_behind: dict[int, set[str]] = {}
         """By the last known link of a request: those that have had unread blocks behind it."""
 
-    def move_to(self, moment: Moment, read_chain: ReadChain) -> None:
+    def move_to(self, timeline: Timeline, moment: Moment, read_chain: ReadChain) -> None:
         """Takes up the blocks of a moment."""
-        now, old_step = moment.state.cached_from, self._step
-        if moment.step == old_step:
+        now, step, old_step = moment.state.cached_from, moment.step, self._step
+        if step == old_step:
             return
-        changed = _changed_blocks(moment)
-        self._step = _NOWHERE  # stays so where a chain cannot be read
-        if moment.step == old_step + 1:
-            self._update(changed, now, read_chain)
-        elif moment.step == old_step - 1:
-            self._update(self._changed, now, read_chain)
+        self._step = None  # stays so where something cannot be read
+        if old_step is not None and abs(step - old_step) <= _NEAR_STEPS:
+            self._update(_changed_blocks(timeline, min(step, old_step) + 1, max(step, old_step)), now, read_chain)
         else:
-            self._update(list(compress(now, map(ne, now.values(), map(self._origins.get, now)))), now, read_chain)
-            if len(self._origins) > len(now):
-                self._update(self._origins.keys() - now.keys(), now, read_chain)
-        self._step, self._changed = moment.step, changed
+            self._compare(now, read_chain)
+        self._step = step
 
     def first_at(self, link: int, moment: Moment) -> int | None:
         """Returns the first published block with the content, None where there is none (or it is unread)."""
@@ -83,6 +76,18 @@ class PublishedBlocks:
                     is_new = True
             self._unread_behind.pop(link, None)
         return is_new
+
+    def _compare(self, now: Mapping[int, Origin], read_chain: ReadChain) -> None:
+        """Finds what changed, and begins anew where that is most of the pool."""
+        changed = list(compress(now, map(ne, now.values(), map(self._origins.get, now))))
+        if len(changed) * 3 > len(now):
+            for known in (self._origins, self._block_at, self._equals_at, self._unread, self._unread_behind):
+                known.clear()
+            self._update(now, now, read_chain)
+            return
+        self._update(changed, now, read_chain)
+        if len(self._origins) > len(now):
+            self._update(self._origins.keys() - now.keys(), now, read_chain)
 
     def _update(self, block_ids: Iterable[int], now: Mapping[int, Origin], read_chain: ReadChain) -> None:
         origins, block_at, chains = self._origins, self._block_at, self.chains
@@ -125,11 +130,13 @@ class PublishedBlocks:
             del self._equals_at[link]
 
 
-def _changed_blocks(moment: Moment) -> list[int]:
-    """Returns the blocks that the step published or lost."""
-    return [
+def _changed_blocks(timeline: Timeline, first_step: int, last_step: int) -> set[int]:
+    """Returns the blocks that were published or lost in the steps."""
+    kinds = (ev.BlockCached, ev.BlockEvicted, ev.BlockUncached)
+    return {
         block_id
-        for event in moment.events
-        if isinstance(event, ev.BlockCached | ev.BlockEvicted | ev.BlockUncached)
+        for _, events in timeline.select_events(kinds, first_step, last_step)
+        for event in events
+        if isinstance(event, kinds)
         for block_id in event.block_ids
-    ]
+    }

@@ -45,8 +45,8 @@ def test_a_walk_back_and_forth_finds_what_a_look_at_the_tokens_finds() -> None:
         run.run()
         timeline = read(run)
         step = timeline.last_step // 2
-        for _ in range(12):
-            step = min(max(step + chance.choice((-7, -1, -1, 0, 1, 1, 7)), 0), timeline.last_step)
+        for _ in range(16):
+            step = min(max(step + chance.choice((-30, -7, -1, -1, 0, 1, 1, 7, 30)), 0), timeline.last_step)
             moment = timeline.at(step)
             num_duplicates += len(moment.state.duplicate_groups)
             for request_id in moment.state.waiting:
