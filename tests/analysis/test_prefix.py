@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
+from kvscope.analysis import published
 from kvscope.analysis.prefix import hit_block_ids
 from kvscope.engine.scheduling.scenario import parse_scenario
 from kvscope.replay import MemoryTimeline
@@ -24,20 +27,24 @@ def _hits_by_tokens(timeline: MemoryTimeline, moment: Moment, request_id: str) -
         assert request is not None
         return (request.cache_salt, *timeline.token_ids(owner, moment.step)[: num_blocks * size])
 
-    published: dict[tuple[object, ...], int] = {}
+    by_content: dict[tuple[object, ...], int] = {}
     for block_id, (owner, index) in state.cached_from.items():
         group = state.duplicate_groups.get(block_id, {block_id: None})
-        published[start(owner, index + 1)] = next(iter(group))
+        by_content[start(owner, index + 1)] = next(iter(group))
     hits: list[int] = []
     for num_blocks in range(1, (state.requests[request_id].num_tokens - 1) // size + 1):
-        found = published.get(start(request_id, num_blocks))
+        found = by_content.get(start(request_id, num_blocks))
         if found is None:
             break
         hits.append(found)
     return hits
 
 
-def test_a_walk_back_and_forth_finds_what_a_look_at_the_tokens_finds() -> None:
+@pytest.mark.parametrize("num_near_steps", [24, 0], ids=["by events", "by comparing"])
+def test_a_walk_back_and_forth_finds_what_a_look_at_the_tokens_finds(
+    num_near_steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published, "_NEAR_STEPS", num_near_steps)
     chance = Random(11)
     num_hits = num_lookups = num_duplicates = 0
     for golden in golden_runs("random").values():
