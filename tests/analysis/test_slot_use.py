@@ -24,7 +24,7 @@ def test_a_request_wastes_the_rest_of_its_last_block() -> None:
 
 
 def test_a_shared_block_counts_once() -> None:
-    """b shares one block with a, which holds five, then six tokens; b has six after step 1. Both are gone after step 2."""
+    """b shares one block with a, which holds five, then six tokens; b has six after step 1. Then both end."""
     run = (
         scenario(blocks=9, block_size=4)
         .request("a", "heads", reply="xyz")

@@ -45,7 +45,7 @@ def test_a_report_fits_80_columns_and_keeps_counts_and_times_apart(kvscope: Comm
     rows = lines[times + 2 : times + 6]
     assert [row[:13].strip() for row in rows] == ["caching-off", "", "caching-on", ""]
     assert [row.count("–") for row in rows] == [0, 4, 0, 4]
-    assert "  ✓ Decoding computes the same tokens. Yes." in lines
+    assert "  ✓ Decoding computes the same number of tokens. Yes." in lines
     assert "  kvscope replay kept/prefix-caching/caching-on-1.db" in lines
     recordings = sorted(path.name for path in (kvscope.folder / "kept" / "prefix-caching").iterdir())
     assert recordings == [f"caching-{which}-{number}.db" for which in ("off", "on") for number in (1, 2)]

@@ -41,7 +41,7 @@ WATERMARK = Lab(
             right="watermark-0",
         ),
         Expectation(
-            sentence="One of 50 % makes them fewer still.",
+            sentence="One of 50 % makes them fewer than 10 %.",
             figure="num_preemptions",
             left="watermark-50%",
             right="watermark-10%",
@@ -96,13 +96,13 @@ RESERVATION = Lab(
             right="first-chunk",
         ),
         Expectation(
-            sentence="Fewer requests are thrown out before their first token.",
+            sentence="Fewer requests are preempted before their first token.",
             figure="num_preemptions_in_prompt",
             left="whole-prompt",
             right="first-chunk",
         ),
         Expectation(
-            sentence="Fewer are thrown out while they decode.",
+            sentence="Fewer are preempted while they decode.",
             figure="num_preemptions_after_first_token",
             left="whole-prompt",
             right="first-chunk",

@@ -38,19 +38,19 @@ STATIC_BATCHING = Lab(
             right="static",
         ),
         Expectation(
-            sentence="Its steps have fewer requests: seats stay empty.",
+            sentence="Static batches have fewer requests a step: seats stay empty.",
             figure="mean_batch_size",
             left="static",
             right="continuous",
         ),
         Expectation(
-            sentence="Newcomers wait longer for their first token under it.",
+            sentence="Requests wait longer for their first token under static batching.",
             figure="ttft_p50_ms",
             left="continuous",
             right="static",
         ),
         Expectation(
-            sentence="It makes fewer tokens a second.",
+            sentence="Static batching makes fewer tokens a second.",
             figure="output_tokens_per_second",
             left="static",
             right="continuous",
@@ -87,7 +87,6 @@ EXCLUSIVE_BATCHING = Lab(
         fig.longest_gap_steps("decoder"),
         fig.ttft_steps("newcomer"),
         fig.itl("p50", "decoder"),
-        fig.itl("p99", "decoder"),
         fig.itl("largest", "decoder"),
         fig.ttft("p50", "newcomer"),
     ),
@@ -101,12 +100,6 @@ EXCLUSIVE_BATCHING = Lab(
         Expectation(
             sentence="The longest wait between two tokens is shorter with unified steps.",
             figure="decoder_itl_largest_ms",
-            left="unified",
-            right="exclusive",
-        ),
-        Expectation(
-            sentence="So is the p99 of the time between two tokens.",
-            figure="decoder_itl_p99_ms",
             left="unified",
             right="exclusive",
         ),
@@ -153,7 +146,7 @@ BATCH_SIZE = Lab(
             right="batch-16",
         ),
         Expectation(
-            sentence="So it does with four.",
+            sentence="So it does with four, compared with one.",
             figure="itl_p50_ms",
             left="batch-1",
             right="batch-4",

@@ -219,11 +219,11 @@ SCHEDULE = Figure(
 )
 
 
-def ttft(which: Which, group: str = "") -> Figure:
+def ttft(which: Which, group: str = "", *, head: str = "") -> Figure:
     """Time to the first token, queueing included."""
     return Figure(
         key=_key(group, "ttft", which),
-        head=f"TTFT {_short(which)}",
+        head=head or f"TTFT {_short(which)}",
         meaning=f"ms from the submission of a {group or 'request'} to its first token, {_word(which)}",
         unit="ms",
         read=lambda reading: _ms(_pick(reading.latencies("ns", group).ttft, which)),
