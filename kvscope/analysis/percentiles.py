@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 PERCENTS = (50, 90, 95, 99)
+_PIECE = 50_000
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -36,15 +38,25 @@ class Distribution:
     largest: float
 
 
+def in_order(values: Iterable[float]) -> list[float]:
+    """Returns the values sorted, in pieces that are merged two by two: as quick as one sort, which however would let
+    no other thread run for seconds where there are millions."""
+    unsorted = list(values)
+    pieces = [sorted(unsorted[start : start + _PIECE]) for start in range(0, len(unsorted), _PIECE)]
+    while len(pieces) > 1:
+        pieces = [sorted(chain.from_iterable(pieces[index : index + 2])) for index in range(0, len(pieces), 2)]
+    return pieces[0] if pieces else []
+
+
 def distribution(values: Iterable[float]) -> Distribution | None:
     """Returns the distribution of the values, None where there is none."""
-    ordered = sorted(values)
+    ordered = in_order(values)
     if not ordered:
         return None
     p50, p90, p95, p99 = (percentile(ordered, percent) for percent in PERCENTS)
     return Distribution(
         num_values=len(ordered),
-        mean=sum(ordered) / len(ordered),
+        mean=sum(sum(ordered[start : start + _PIECE]) for start in range(0, len(ordered), _PIECE)) / len(ordered),
         p50=p50,
         p90=p90,
         p95=p95,

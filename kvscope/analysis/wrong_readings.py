@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvscope.analysis.latencies import RequestLatency
+from kvscope.analysis.percentiles import in_order
 from kvscope.analysis.run_figures import RunFigures
 
 _LOW_BUDGET_USE = 0.5
@@ -89,7 +90,7 @@ def _own_hits(figures: RunFigures) -> Iterator[Warning]:
 
 def _tails(times: list[RequestLatency]) -> Iterator[Warning]:
     """A mean that looks fine over a tail that does not."""
-    gaps = sorted(gap for time in times for gap in time.itls)
+    gaps = in_order(gap for time in times for gap in time.itls)
     if len(gaps) < 100:
         return
     median, tail = gaps[len(gaps) // 2], gaps[int(len(gaps) * 0.99)]

@@ -27,7 +27,9 @@ from kvscope.tui.view.statistics import (
     histogram_entries,
     latency_entries,
     next_finding,
+    run_figures,
     whole_run,
+    worst_findings,
 )
 from kvscope.tui.view.timeline import Window
 from kvscope.tui.view.why_history import HistoryFacts, history_lines, verdict_glyph
@@ -304,14 +306,14 @@ def test_latencies_drop_percentiles_before_they_are_cut() -> None:
     assert narrow[0].split() == ["ms", "mean", "p50", "p95", "p99", "max", "of"]
     assert max(map(len, narrow)) <= 50
     # Every gap of an unhindered run is one step of 8.1 ms: 6 + 5 + 4 + 3 gaps.
-    assert entry_texts(histogram_entries(found, 60, UNICODE)) == [f" 8.1  18  {'█' * 40}"]
+    assert entry_texts(histogram_entries(run_figures(found).gaps, "ns", 60, UNICODE)) == [f" 8.1  18  {'█' * 40}"]
 
 
 def test_findings_lead_to_their_first_step_and_mark_the_run() -> None:
     timeline, _ = scenes.preemption()
     findings = find_all(timeline)
     assert [finding.first_step for finding in findings] == [20, 30, 40, 21, 35]
-    entries = finding_entries(findings, 60)
+    entries = finding_entries(findings, 0, 60)
     assert [entry.target for entry in entries] == [Target("finding", str(number)) for number in range(5)]
     assert entry_texts(entries)[0] == " 20 ▲ req-3 is in a preemption cycle: resumed and preempted"
     assert [next_finding(findings, step, 1) for step in (0, 20, 35, 40)] == [0, 3, 2, None]
@@ -320,3 +322,11 @@ def test_findings_lead_to_their_first_step_and_mark_the_run() -> None:
     assert (window.steps_per_column, window.first_step) == (2, 0)
     marks = texts([finding_marks(findings, window, 0, 13)])[0]
     assert marks == "findings               ▲    ✗ ◆  ✗"
+
+
+def test_of_many_findings_of_a_kind_the_longest_are_told_and_the_others_counted() -> None:
+    findings = find_all(scenes.preemption()[0])
+    many = [*findings, *[findings[2]] * 30]
+    told, num_more = worst_findings(many)
+    assert (len(told), num_more) == (4 - 1 + 25, 7)
+    assert entry_texts(finding_entries(told, num_more, 60))[-1] == "   … 7 shorter ones (kvscope stats --findings)"

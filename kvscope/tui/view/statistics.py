@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from kvscope.analysis.finding import Finding
+from kvscope.analysis.latencies import Unit
 from kvscope.analysis.number_text import duration, number
-from kvscope.analysis.percentiles import Distribution, histogram
+from kvscope.analysis.percentiles import Bar, Distribution, histogram
 from kvscope.analysis.spans import Span as WordSpan
-from kvscope.analysis.spans import wrap
+from kvscope.analysis.spans import count, wrap
 from kvscope.analysis.stats import RunStatistics
 from kvscope.analysis.stats_words import figure_words
 from kvscope.analysis.wrong_readings import Warning
@@ -21,7 +24,27 @@ from kvscope.tui.view.timeline import Window, next_zoom
 LABEL_COLUMNS = 14
 NUM_BARS = 8
 MAX_BAR = 40
+MAX_OF_A_KIND = 25
+"""Findings of one kind that are told."""
 LATENCIES = (("queue", "queue"), ("ttft", "TTFT"), ("itl", "ITL"), ("end_to_end", "end-to-end"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """The figures of a run as the place shows them: what takes a look at every token is worked out before."""
+
+    statistics: RunStatistics
+    gaps: Sequence[Bar]
+    """The gaps between tokens."""
+    ends: Mapping[str, int]
+    """How many requests ended in which way."""
+
+
+def run_figures(found: RunStatistics) -> RunFigures:
+    """Works out what looks at every request and token."""
+    gaps = [gap for request in found.requests for gap in request.itls]
+    ends = Counter(request.finish_reason or "unfinished" for request in found.figures.requests.values())
+    return RunFigures(statistics=found, gaps=histogram(gaps, NUM_BARS), ends=ends)
 
 
 def latency_entries(found: RunStatistics, width: int) -> list[Entry]:
@@ -64,10 +87,8 @@ def figure_entries(found: RunStatistics, width: int) -> list[Entry]:
     return entries
 
 
-def histogram_entries(found: RunStatistics, width: int, glyphs: Glyphs) -> list[Entry]:
+def histogram_entries(bars: Sequence[Bar], unit: Unit, width: int, glyphs: Glyphs) -> list[Entry]:
     """Returns the gaps between tokens as bars: how many of each length."""
-    unit = found.latencies.unit
-    bars = histogram([gap for request in found.requests for gap in request.itls], NUM_BARS)
     if not bars:
         return [heading((Span("   no request had a second token", "dim"),))]
     labels = [_range(bar.low, bar.high, unit) for bar in bars]
@@ -99,8 +120,20 @@ def finding_target(index: int) -> Target:
     return Target("finding", str(index))
 
 
-def finding_entries(findings: Sequence[Finding], width: int) -> list[Entry]:
-    """Returns what the detectors found, each as a jump to its first step."""
+def worst_findings(findings: Sequence[Finding]) -> tuple[list[Finding], int]:
+    """Returns the findings that are told, the longest `MAX_OF_A_KIND` of each kind, and how many are not."""
+    of_kind: dict[str, list[Finding]] = {}
+    for finding in findings:
+        of_kind.setdefault(finding.kind, []).append(finding)
+    told: list[Finding] = []
+    for found in of_kind.values():
+        longest = sorted(range(len(found)), key=lambda index: -found[index].num_steps)[:MAX_OF_A_KIND]
+        told += [found[index] for index in sorted(longest)]
+    return told, len(findings) - len(told)
+
+
+def finding_entries(findings: Sequence[Finding], num_more: int, width: int) -> list[Entry]:
+    """Returns what the detectors found, each as a jump to its first step; `num_more` are only counted."""
     step_width = max((len(str(finding.first_step)) for finding in findings), default=1) + 1
     entries: list[Entry] = []
     for index, finding in enumerate(findings):
@@ -113,6 +146,8 @@ def finding_entries(findings: Sequence[Finding], width: int) -> list[Entry]:
                 head = (Span(f"{finding.first_step:>{step_width}} ", "dim"), Span(f"{said.glyph} ", f"bold {role}"))
             lines.append((*head, *sentence_line(row)))
         entries.append(Entry(tuple(lines), finding_target(index)))
+    if num_more:
+        entries.append(heading((Span(f"   … {count(num_more, 'shorter one')} (kvscope stats --findings)", "dim"),)))
     return entries or [heading((Span("   the detectors found nothing", "dim"),))]
 
 
@@ -161,18 +196,14 @@ def finding_marks(findings: Sequence[Finding], window: Window, step: int, gutter
     return (Span("findings".ljust(gutter), "dim"), *merge(cells))
 
 
-def run_title(found: RunStatistics | None, width: int) -> Line:
+def run_title(found: RunFigures | None, width: int) -> Line:
     """Returns how many requests and steps there were, and how they ended."""
     if found is None:
         return ()
-    figures, speed = found.figures, found.throughput
+    speed = found.statistics.throughput
     took = f" in {speed.duration_ns / 1e9:,.2f} s" if speed.duration_ns is not None else ""
-    line: Line = (Span(f"{len(figures.requests)} requests, {speed.num_steps:,} steps{took}"),)
-    ends: dict[str, int] = {}
-    for request in figures.requests.values():
-        reason = request.finish_reason or "unfinished"
-        ends[reason] = ends.get(reason, 0) + 1
-    for reason, times in ends.items():
+    line: Line = (Span(f"{sum(found.ends.values())} requests, {speed.num_steps:,} steps{took}"),)
+    for reason, times in found.ends.items():
         longer = (*line, Span(f" · {times} {reason}", "dim"))
         if line_width(longer) > width:
             break

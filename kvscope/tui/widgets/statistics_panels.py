@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvscope.analysis.detectors import find_all
 from kvscope.analysis.finding import Finding
-from kvscope.analysis.stats import RunStatistics, read_statistics
+from kvscope.analysis.stats import read_statistics
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.desk import Asker, WatchedTimeline
 from kvscope.tui.model import ScreenModel
@@ -15,14 +15,17 @@ from kvscope.tui.view.entries import Entry, heading
 from kvscope.tui.view.layout import TimelineLayout
 from kvscope.tui.view.lines import EMPTY, Line, Span, rule
 from kvscope.tui.view.statistics import (
+    RunFigures,
     figure_entries,
     finding_entries,
     finding_marks,
     histogram_entries,
     latency_entries,
+    run_figures,
     run_title,
     warning_entries,
     whole_run,
+    worst_findings,
 )
 from kvscope.tui.view.timeline import TimelineFacts, Window, timeline_lines
 from kvscope.tui.widgets.jump_panel import JumpPanel
@@ -40,8 +43,8 @@ class StatisticsReading:
         self.last_step = timeline.last_step
         self.changed: Callable[[], None] = lambda: None
         """Called when there is more to show; whoever shows it sets it."""
-        self._figures: Asker[RunStatistics] = Asker(app, self._more)
-        self._findings: Asker[list[Finding]] = Asker(app, self._more)
+        self._figures: Asker[RunFigures] = Asker(app, self._more)
+        self._findings: Asker[tuple[list[Finding], int]] = Asker(app, self._more)
 
     def _more(self) -> None:
         self.ask()
@@ -55,12 +58,17 @@ class StatisticsReading:
             self._findings.ask("findings", _findings)
 
     @property
-    def statistics(self) -> RunStatistics | None:
+    def figures(self) -> RunFigures | None:
         return self._figures.value
 
     @property
     def findings(self) -> Sequence[Finding] | None:
-        return self._findings.value
+        """Those that are told; None while they are not there."""
+        return None if self._findings.value is None else self._findings.value[0]
+
+    @property
+    def num_more_findings(self) -> int:
+        return 0 if self._findings.value is None else self._findings.value[1]
 
     @property
     def waiting_words(self) -> str:
@@ -80,12 +88,12 @@ class StatisticsReading:
         self._findings.leave()
 
 
-def _figures(timeline: WatchedTimeline) -> RunStatistics:
-    return read_statistics(timeline)
+def _figures(timeline: WatchedTimeline) -> RunFigures:
+    return run_figures(read_statistics(timeline))
 
 
-def _findings(timeline: WatchedTimeline) -> list[Finding]:
-    return find_all(timeline)
+def _findings(timeline: WatchedTimeline) -> tuple[list[Finding], int]:
+    return worst_findings(find_all(timeline))
 
 
 class WholeRunPanel(Panel):
@@ -101,7 +109,7 @@ class WholeRunPanel(Panel):
         model, reading = self.model, self.reading
         waiting = reading.waiting_words
         right: Line = (Span(waiting, "evict"),) if waiting else (Span("n N: findings", "dim"),)
-        title = self.title("STATISTICS", run_title(reading.statistics, max(width - 40, 20)), width, right)
+        title = self.title("STATISTICS", run_title(reading.figures, max(width - 40, 20)), width, right)
         if model.moment is None or model.timeline is None:
             return [title]
         layout = self.rows_of
@@ -143,9 +151,10 @@ class NumbersPanel(JumpPanel):
         return [self.title("LATENCIES AND FIGURES", (), width)]
 
     def entries(self, width: int) -> Sequence[Entry]:
-        found = self.reading.statistics
-        if found is None:
+        figures = self.reading.figures
+        if figures is None:
             return [heading((Span(f"   {self.reading.waiting_words}", "dim"),))]
+        found = figures.statistics
         unit = "ms" if found.latencies.unit == "ns" else "steps"
         words = (Span("GAPS BETWEEN TOKENS", "bold"), Span(" ─ ", "rule"), Span(f"ITL, {unit}", "dim"))
         return [
@@ -154,7 +163,7 @@ class NumbersPanel(JumpPanel):
             *figure_entries(found, width),
             heading(EMPTY),
             heading(rule(width, words, bar="─")),
-            *histogram_entries(found, width, self.model.glyphs),
+            *histogram_entries(figures.gaps, found.latencies.unit, width, self.model.glyphs),
         ]
 
 
@@ -167,15 +176,17 @@ class FindingsPanel(JumpPanel):
 
     def head(self, width: int, height: int) -> Sequence[Line]:
         findings = self.reading.findings
-        right = "" if findings is None else f"{len(findings)} found, enter jumps"
+        num_found = 0 if findings is None else len(findings) + self.reading.num_more_findings
+        right = "" if findings is None else f"{num_found} found, enter jumps"
         return [self.title("WHAT STANDS OUT", (), width, (Span(right, "dim"),) if right else ())]
 
     def entries(self, width: int) -> Sequence[Entry]:
         reading = self.reading
-        entries = [] if reading.statistics is None else warning_entries(reading.statistics.warnings, width)
+        figures = reading.figures
+        entries = [] if figures is None else warning_entries(figures.statistics.warnings, width)
         if reading.findings is None:
             return [*entries, heading((Span(f"   {reading.waiting_words}", "dim"),))]
-        return [*finding_entries(reading.findings, width), heading(EMPTY), *entries]
+        return [*finding_entries(reading.findings, reading.num_more_findings, width), heading(EMPTY), *entries]
 
     def choose(self, finding: int) -> None:
         """Chooses a finding by its number."""

@@ -253,6 +253,7 @@ class LifePanel(JumpPanel):
     def __init__(self, reading: WhyReading, *, is_ascii: bool) -> None:
         super().__init__(reading.model, id="life", is_ascii=is_ascii)
         self.reading = reading
+        self._laid_out: tuple[list[Section], int, list[Entry]] | None = None
 
     def head(self, width: int, height: int) -> Sequence[Line]:
         return [self.title("ITS WHOLE LIFE", (), width, (Span("enter jumps to the step", "dim"),))]
@@ -261,7 +262,10 @@ class LifePanel(JumpPanel):
         sections = self.reading.life
         if sections is None:
             return [heading((Span(f" {self.reading.waiting_words}", "dim"),))]
-        return life_entries(sections, width)
+        known = self._laid_out
+        if known is None or known[0] is not sections or known[1] != width:
+            known = self._laid_out = (sections, width, life_entries(sections, width))
+        return known[2]
 
 
 class HistoryPanel(Panel):
