@@ -168,9 +168,10 @@ class Finding:
         if index is not None:
             self.go_to(index)
             return
-        where = "after" if direction > 0 else "before"
-        so_far = " so far: still looking" if self.is_searching else ""
-        self._app.say(f"no hit {where} step {self._model.wanted_step}{so_far}")
+        where, others, key = ("after", "before it", "N") if direction > 0 else ("before", "after it", "n")
+        more = f": {key} goes to {len(self.hits):,} {others}" if self.hits else ""
+        so_far = ", the search goes on" if self.is_searching else ""
+        self._app.say(f"no hit {where} step {self._model.wanted_step}{more}{so_far}")
 
     def _next(self, direction: int) -> int | None:
         step = self._model.wanted_step

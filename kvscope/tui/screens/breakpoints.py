@@ -112,7 +112,7 @@ class BreakpointsModal(ModalScreen[None]):
         error = self._breakpoints.add(event.value)
         if isinstance(error, ConditionError):
             self._input.cursor_position = error.column
-            self._say(error_lines(error))
+            self._say(error_lines(error, self._input.size.width))
             return
         self._input.value = ""
         self._current = len(self._breakpoints.all) - 1

@@ -174,8 +174,8 @@ class MainScreen(TimeScreen):
     def action_open(self) -> None:
         if self.step_panel.has_focus:
             self.kvscope.open_sentences(self.step_panel.all_sentences)
-        elif self.pool_panel.has_focus and self.model.block_id is not None:
-            self.kvscope.open_block(self.model.block_id)
+        elif self.pool_panel.has_focus:
+            self.kvscope.open_block(1 if self.model.block_id is None else self.model.block_id)
         elif self.model.selected_id is not None:
             self.kvscope.open_request(self.model.selected_id)
 

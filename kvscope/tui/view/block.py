@@ -11,7 +11,7 @@ from kvscope.tui.view.entries import Entry
 from kvscope.tui.view.lines import Line, Span, cut_line, fit, line_width, request_target, step_target
 from kvscope.tui.view.request_place import happening_rows
 
-LABEL_COLUMNS = 10
+LABEL_COLUMNS = 11
 MAX_ID_CELLS = 24
 
 _STATUS_WORDS = {

@@ -33,15 +33,23 @@ def breakpoint_lines(
 def hint_lines() -> list[Line]:
     """Returns examples and the keys."""
     return [
-        (Span('preempted · evicted > 0 · stalled · request == "req-7" and waiting_steps > 20', "dim"),),
-        (Span("tab list and line · space on, off · x removes · f1 all fields · esc closes", "dim"),),
+        (Span('preempted · evicted > 0 · request == "req-7" and waiting_steps > 20', "dim"),),
+        (Span("tab list, line · space on, off · x removes · f1 fields · esc closes", "dim"),),
     ]
 
 
-def error_lines(error: ConditionError) -> list[Line]:
-    """Returns the condition, a caret below the place, and what is wrong there."""
+def error_lines(error: ConditionError, width: int) -> list[Line]:
+    """Returns a caret below the place, and what is wrong there; stands below the line in which it was typed.
+
+    A condition that this line cannot show as a whole is repeated, around the place.
+    """
     text, caret, reason = error.pointed()
-    return [(Span(text, "dim"),), (Span(caret, "bold bad"),), (Span(reason, "bad"),)]
+    lines: list[Line] = [(Span(caret, "bold bad"),), (Span(reason, "bad"),)]
+    if cell_width(text) < width:
+        return lines
+    part = visible(error.text[max(error.column - width // 2, 0) : error.column + width // 4])
+    before = cell_width(visible(error.text[max(error.column - width // 2, 0) : error.column]))
+    return [(Span(part, "dim"),), (Span(" " * before + "^", "bold bad"),), (Span(reason, "bad"),)]
 
 
 def fields_lines(width: int, height: int) -> list[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvscope.analysis.search.hit import Hit
-from kvscope.analysis.text import visible
+from kvscope.analysis.text import cell_width, visible
 from kvscope.tui.view.entries import Entry
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import Line, Span, Target, cut_line, fit, pad, request_target
@@ -48,7 +48,8 @@ def progress_words(
 def hit_entries(hits: Sequence[Hit], width: int, glyphs: Glyphs) -> list[Entry]:
     """Returns a line for each hit: step, kind, request, and the words with what was found in them."""
     step_columns = len(str(hits[-1].step)) if hits else 1
-    id_columns = min(max((len(hit.request_id or "") for hit in hits), default=0), MAX_ID_CELLS)
+    names = {hit.request_id for hit in hits if hit.request_id is not None}
+    id_columns = min(max((cell_width(visible(name)) for name in names), default=0), MAX_ID_CELLS)
     return [
         Entry((_hit_line(hit, width, step_columns, id_columns),), Target("hit", str(index)))
         for index, hit in enumerate(hits)
@@ -58,11 +59,13 @@ def hit_entries(hits: Sequence[Hit], width: int, glyphs: Glyphs) -> list[Entry]:
 def _hit_line(hit: Hit, width: int, step_columns: int, id_columns: int) -> Line:
     name = fit(visible(hit.request_id or ""), id_columns)
     target = None if hit.request_id is None else request_target(hit.request_id)
+    room = width - step_columns - id_columns - _KIND_COLUMNS - 5
+    before = hit.before if len(hit.before) <= room // 3 else "…" + hit.before[-max(room // 3, 8) :]
     line: Line = (
         Span(f" {hit.step:>{step_columns}}  ", "dim"),
         Span(pad(hit.kind, _KIND_COLUMNS), _KIND_ROLES[hit.kind]),
         Span(pad(name, id_columns) + "  ", "text", "", target),
-        Span(hit.before, "dim"),
+        Span(before, "dim"),
         Span(hit.match, "bold evict"),
         Span(hit.after, "dim"),
     )
