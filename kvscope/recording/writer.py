@@ -22,8 +22,9 @@ from kvscope.state import EngineState, StateError
 
 Step = tuple[int, Sequence[ev.Event]]
 
+WORK_OF_STEP = 100
 WORK_OF_EVENT = 5
-"""An event costs a reader about as much as five scheduled requests."""
+"""What a step itself and an event of it cost a reader, in scheduled requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ class Writer:
         state = self._state
         if state is None or state.config is None:
             return
-        self._work += num_events * WORK_OF_EVENT + len(state.running)
+        self._work += WORK_OF_STEP + num_events * WORK_OF_EVENT + len(state.running)
         if self._work < self._policy.work:
             return
         self._work = 0

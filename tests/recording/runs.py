@@ -16,7 +16,7 @@ from tests.golden import golden_runs
 
 Steps = Sequence[tuple[int, Sequence[Event]]]
 
-OFTEN = CheckpointPolicy(work=40, deltas_per_base=3)
+OFTEN = CheckpointPolicy(work=250, deltas_per_base=3)
 """Checkpoints every other step of a small run, complete ones and such that refer to another."""
 
 BUSY_RUNS = ("rand1000", "rand1004", "rand1010", "rand1015", "rand1021", "rand1028")

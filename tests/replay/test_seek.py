@@ -43,7 +43,7 @@ def assert_same(found: EngineState, expected: EngineState) -> None:
 @pytest.mark.parametrize("deltas", [0, 3, 100])
 def test_every_step_in_random_order_has_the_folded_state(tmp_path: Path, name: str, deltas: int) -> None:
     steps, states = golden_steps(name), folded(name)
-    policy = CheckpointPolicy(work=60, deltas_per_base=deltas)
+    policy = CheckpointPolicy(work=250, deltas_per_base=deltas)
     order = [*range(len(steps)), *reversed(range(len(steps)))]
     random.Random(name).shuffle(order)
     with open_recording(record(tmp_path / "run.db", steps, policy)) as replay:
