@@ -10,9 +10,9 @@ WATERMARK = Lab(
     title="the watermark of an admission",
     claim="Blocks that an admission must leave free spare the running requests preemptions.",
     source="scheduling-six-questions, questions 1 and 4",
-    workload="Twelve prompts of 40 tokens with answers of 56 tokens, all there from the start; a pool of 32 blocks of "
-    "16 tokens, of which each request needs six in the end.",
-    arrivals=arrivals("req", [56] * 12, num_own_tokens=40),
+    workload="Twelve prompts of 40 tokens with answers of 40 tokens, all there from the start; a pool of 32 blocks of "
+    "16 tokens, of which each request needs five in the end.",
+    arrivals=arrivals("req", [40] * 12, num_own_tokens=40),
     settings={"num_gpu_blocks": 33, "max_num_seqs": 12, "max_model_len": 128},
     variants=tuple(
         Variant(name, {"watermark": share})
