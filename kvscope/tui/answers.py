@@ -1,20 +1,25 @@
-"""The step as text to take along: as Markdown for a report, as the command that prints it."""
+"""What is shown, to take along: as Markdown for a report, as the command that prints it."""
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kvscope.analysis.request_report import request_report
 from kvscope.analysis.step_report import step_report
 from kvscope.analysis.text import visible
 from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.request import RequestScreen
+from kvscope.tui.screens.why import WhyScreen
 
 if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
 
 
 class Answers:
-    """Puts what is shown onto the clipboard."""
+    """Puts onto the clipboard what is shown: a request in its place, else the step."""
 
     def __init__(self, app: KvscopeApp) -> None:
         self._app = app
@@ -23,22 +28,45 @@ class Answers:
     def _model(self) -> ScreenModel:
         return self._app.model
 
+    @property
+    def _request_id(self) -> str | None:
+        """The request in whose place one is."""
+        return self._model.selected_id if isinstance(self._app.screen, RequestScreen | WhyScreen) else None
+
     def copy_step(self) -> None:
-        """Copies the step as Markdown, for a bug report."""
+        """Copies the step, or the request in whose place one is, as Markdown for a bug report."""
         model = self._model
         if model.timeline is None or model.moment is None:
             return
-        lines = step_report(model.timeline, model.step)
-        name = visible(model.timeline.path.name)
+        name, request_id = visible(model.timeline.path.name), self._request_id
+        if request_id is None:
+            what, lines = f"step {model.step}", step_report(model.timeline, model.step)
+        else:
+            what = f"{visible(request_id)} after step {model.step}"
+            lines = request_report(model.timeline, model.step, request_id)
         note = self._app.notes.report_lines(model.step)
-        self._app.copy_to_clipboard("\n".join([f"Step {model.step} of {name}", "", *note, "```", *lines, "```", ""]))
-        self._app.say(f"copied step {model.step}: {len(lines)} lines")
+        title = f"{what[0].upper() + what[1:] if request_id is None else what} of {name}"
+        self._app.copy_to_clipboard(markdown(title, note, lines))
+        self._app.say(f"copied {what}: {len(lines)} lines")
 
     def copy_command(self) -> None:
-        """Copies the command that prints the step."""
+        """Copies the command that prints it."""
         model = self._model
         if model.timeline is None or model.moment is None:
             return
-        command = f"kvscope show {shlex.quote(str(model.timeline.path))} --step {model.step}"
+        path, step, request_id = str(model.timeline.path), str(model.step), self._request_id
+        words = ["kvscope", "show", path, "--step", step]
+        if request_id is not None and isinstance(self._app.screen, WhyScreen):
+            words = ["kvscope", "why", path, request_id, "--step", step]
+        elif request_id is not None:
+            words += ["--request", request_id]
+        command = shlex.join(words)
         self._app.copy_to_clipboard(command)
         self._app.say(f"copied: {command}")
+
+
+def markdown(title: str, note: Sequence[str], lines: Sequence[str]) -> str:
+    """Returns a title, a note, and the lines as they are: no line of theirs can end the fence around them."""
+    longest = max((len(run) for line in lines for run in re.findall("`{3,}", line)), default=2)
+    fence = "`" * (longest + 1)
+    return "\n".join([title, "", *note, fence, *lines, fence, ""])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from textual.widgets import Input
 from kvscope.control import EngineStatus, SetStopConditions, StopCondition
 from kvscope.replay import open_recording
 from kvscope.replay.bookmarks import Bookmark, Bookmarks
+from kvscope.tui.answers import markdown
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.breakpoints import BreakpointsModal
@@ -314,4 +314,24 @@ async def test_the_copied_step_carries_its_note(tmp_path: Path) -> None:
         await settle(pilot)
         lines = app.clipboard.splitlines()
     assert lines[:5] == ["Step 0 of run.db", "", "> look", "", "```"]
-    assert base64.b64encode(app.clipboard.encode())  # what OSC 52 carries is text
+
+
+async def test_in_a_requests_place_the_request_is_copied_and_its_command(tmp_path: Path) -> None:
+    app = over_a_file(tmp_path)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "colon", *"req-1", "enter", "enter", "y")
+        await settle(pilot)
+        lines = app.clipboard.splitlines()
+        assert lines[0] == "req-1 after step 0 of run.db"
+        assert lines[3] == "REQUEST req-1  decode after step 0"
+        await pilot.press("Y")
+        await settle(pilot)
+        assert app.clipboard == f"kvscope show {tmp_path / 'run.db'} --step 0 --request req-1"
+        await pilot.press("w", "Y")
+        await settle(pilot)
+        assert app.clipboard == f"kvscope why {tmp_path / 'run.db'} req-1 --step 0"
+
+
+def test_no_line_of_a_report_ends_the_fence_around_it() -> None:
+    assert markdown("t", [], ["a ```` b"]) == "t\n\n`````\na ```` b\n`````\n"
+    assert markdown("t", ["> n", ""], ["a"]) == "t\n\n> n\n\n```\na\n```\n"
