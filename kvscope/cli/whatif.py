@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kvscope.analysis.setting_text import parse_sweep, parse_value
 from kvscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,28 +77,14 @@ def parse_setting(text: str) -> tuple[str, Any]:
     return name.strip().replace("-", "_"), parse_value(value)
 
 
-def parse_value(text: str) -> Any:
-    """Returns a number, true, false or none as such, and anything else as text."""
-    text = text.strip()
-    if text.lower() in ("none", "null"):
-        return None
-    try:
-        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
-    except ValueError:
-        return text
-
-
 def print_sweep(study: WhatIfStudy, sweep: str, given: dict[str, Any], arrivals: str, as_json: bool) -> None:
     """Writes one row for each value of the setting."""
     from kvscope.cli import whatif_report
 
-    name, equals, values = sweep.partition("=")
-    name = name.strip().replace("-", "_")
-    if not equals or not name or not all(part.strip() for part in values.split(",")):
-        raise UsageError(f"--sweep {sweep}: write it as NAME=A,B,C, for example max_num_batched_tokens=256,512,1024")
+    name, values = parse_sweep(sweep, "--sweep ")
     if name in given:
         raise UsageError(f"--sweep and --set both give {name}: leave one of them out")
-    rows = study.sweep(name, [parse_value(part) for part in values.split(",")], given, arrivals)  # type: ignore[arg-type]
+    rows = study.sweep(name, values, given, arrivals)  # type: ignore[arg-type]
     if as_json:
         typer.echo(json.dumps(whatif_report.sweep_as_json(rows), ensure_ascii=False))
     else:

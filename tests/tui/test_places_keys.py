@@ -17,6 +17,7 @@ from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.screens.modals import TextModal
 from kvscope.tui.screens.request import RequestScreen
 from kvscope.tui.screens.statistics import StatisticsScreen
+from kvscope.tui.screens.sweep import SweepScreen
 from kvscope.tui.screens.why import WhyScreen
 from kvscope.tui.widgets.lines_view import LinesView
 from tests.tui import scenes
@@ -241,3 +242,25 @@ def test_a_question_that_is_left_ends_at_its_next_look() -> None:
         next(steps)
     with pytest.raises(QuestionLeft):
         watch.at(4)
+
+
+# What if
+
+
+async def test_o_in_the_statistics_runs_the_workload_under_other_values() -> None:
+    app = over_file(150)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await press(pilot, "t", "o", *"num_gpu_blocks=49,96", "enter")
+        await press(pilot)
+        assert isinstance(app.screen, SweepScreen)
+        rows = shown(app, "#sweep").splitlines()
+        assert rows[3].split()[:2] == ["49", "*"]
+        assert rows[3].split()[-1] == "20"  # the recorded preemptions
+        assert rows[4].split()[-1] == "1"
+        await press(pilot, "o", "x", "enter")  # 49,96x: the second value is no number
+        await press(pilot)
+        assert "num_gpu_blocks" in shown(app, "#sweep")
+        assert not any("━" * 3 in row and "p99" in row for row in shown(app, "#sweep").splitlines()[2:])
+        await press(pilot, "escape", "escape")
+        assert isinstance(app.screen, MainScreen)

@@ -31,6 +31,7 @@ from kvscope.tui.view.statistics import (
     whole_run,
     worst_findings,
 )
+from kvscope.tui.view.sweep import SweepFigures, sweep_lines
 from kvscope.tui.view.timeline import Window
 from kvscope.tui.view.why_history import HistoryFacts, history_lines, verdict_glyph
 from kvscope.tui.view.why_place import (
@@ -330,3 +331,19 @@ def test_of_many_findings_of_a_kind_the_longest_are_told_and_the_others_counted(
     told, num_more = worst_findings(many)
     assert (len(told), num_more) == (4 - 1 + 25, 7)
     assert entry_texts(finding_entries(told, num_more, 60))[-1] == "   … 7 shorter ones (kvscope stats --findings)"
+
+
+# What if
+
+
+def test_a_sweep_has_a_bar_for_each_figure_on_one_scale_a_column() -> None:
+    rows = [
+        SweepFigures("24", True, False, (30.0, 8.0, 250.0, 6.0), ("30.0", "8.0", "250", "6")),
+        SweepFigures("48", False, True, (15.0, None, 500.0, 0.0), ("15.0", "–", "500", "0")),
+    ]
+    assert texts(sweep_lines(rows, "ns", 80, UNICODE)) == [
+        "          TTFT p99 ms       ITL p99 ms       tokens out/s     preempted",
+        " 24 *     ━━━━━━━━━━━ 30.0  ━━━━━━━━━━━ 8.0  ━━━━━━      250  ━━━━━━━━━━━ 6",
+        " 48 stuck ━━━━━━      15.0                –  ━━━━━━━━━━━ 500              0",
+    ]
+    assert max(map(len, texts(sweep_lines(rows, "steps", 80, UNICODE)))) <= 80

@@ -22,19 +22,29 @@ class Box(Vertical):
 
 
 class GotoModal(ModalScreen[None]):
-    """A line to type after `:`. `go` returns an error to show, or None where it went."""
+    """A line to type, as after `:`. `go` returns an error to show, or None where it went."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "close", show=False)]
 
-    def __init__(self, hint: str, go: Callable[[str], str | None], *, is_ascii: bool) -> None:
+    def __init__(
+        self,
+        hint: str,
+        go: Callable[[str], str | None],
+        *,
+        is_ascii: bool,
+        placeholder: str = "step, +n, -n, n%, n.ns, request or bN",
+        text: str = "",
+    ) -> None:
         super().__init__()
         self._go = go
+        self._placeholder = placeholder
+        self._text = text
         self._message = LinesView(id="message", is_ascii=is_ascii)
         self._hint: Line = (Span(hint, "dim"),)
 
     def compose(self) -> ComposeResult:
         with Box():
-            yield Input(id="goto", compact=True, placeholder="step, +n, -n, n%, n.ns, request or bN")
+            yield Input(self._text, id="goto", compact=True, placeholder=self._placeholder, select_on_focus=False)
             yield self._message
 
     def on_mount(self) -> None:

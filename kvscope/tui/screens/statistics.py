@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.place import Place
+from kvscope.tui.screens.sweep import SweepScreen, ask_sweep
 from kvscope.tui.view.layout import NARROW_COLUMNS, SHORT_ROWS, TimelineLayout
 from kvscope.tui.view.lines import Target
 from kvscope.tui.view.statistics import next_finding
@@ -20,6 +23,10 @@ from kvscope.tui.widgets.statistics_panels import FindingsPanel, NumbersPanel, S
 class StatisticsScreen(Place):
     """The figures of the recording. In a narrow terminal `tab` swaps figures and findings."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("o", "what_if", "what if: a setting with other values", show=False, id="look.what_if"),
+    ]
+
     KEYS = (
         ("← →", "step"),
         ("esc", "back"),
@@ -27,6 +34,7 @@ class StatisticsScreen(Place):
         ("⏎", "go to"),
         ("tab", "panel"),
         ("n N", "finding"),
+        ("o", "what if"),
         ("?", "help"),
     )
 
@@ -102,6 +110,14 @@ class StatisticsScreen(Place):
             return
         self._go_to(found)
         self.findings.choose(found)
+
+    def action_what_if(self) -> None:
+        """Asks for a setting and values, and opens what they would have changed."""
+        ask_sweep(self, self._open_sweep)
+
+    def _open_sweep(self, name: str, values: list[Any]) -> None:
+        self.reading.leave()
+        self.kvscope.push_screen(SweepScreen(self.model, name, values, is_ascii=self.kvscope.is_ascii))
 
     def _go_to(self, number: int) -> None:
         findings = self.reading.findings or ()
