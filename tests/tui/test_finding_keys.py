@@ -323,7 +323,7 @@ async def test_in_a_requests_place_the_request_is_copied_and_its_command(tmp_pat
         await settle(pilot)
         lines = app.clipboard.splitlines()
         assert lines[0] == "req-1 after step 0 of run.db"
-        assert lines[3] == "REQUEST req-1  decode after step 0"
+        assert lines[3] == "REQUEST req-1  prefill after step 0"
         await pilot.press("Y")
         await settle(pilot)
         assert app.clipboard == f"kvscope show {tmp_path / 'run.db'} --step 0 --request req-1"
