@@ -17,7 +17,7 @@ from kvscope.cli.engine_options import recorded_to, with_engine_options
 from kvscope.cli.progress_line import ProgressLine
 from kvscope.control import Submit
 from kvscope.errors import EngineError, KvscopeError, UsageError
-from kvscope.session.build import build_engine, check_options
+from kvscope.session.build import BuiltEngine, build_engine, check_options
 from kvscope.session.options import EngineOptions
 
 if TYPE_CHECKING:
@@ -85,17 +85,23 @@ def _run_batch(options: EngineOptions, batch: Sequence[Submit], *, as_json: bool
     printer = _printer(len(batch), progress, as_json=as_json)
     checking = _LiveCheck() if is_checked else None
     built = build_engine(options, progress.loading)
-    with contextlib.closing(built), _interrupt_flag() as is_interrupted:
-        exit_code = _submit_all(built.engine, batch, printer)
-        _run_to_end(built.engine, progress, checking, is_interrupted)
-    progress.clear()
+    try:
+        with contextlib.closing(built), _interrupt_flag() as is_interrupted:
+            exit_code = _submit_all(built.engine, batch, printer)
+            _run_to_end(built.engine, progress, checking, is_interrupted)
+    finally:  # a run that failed is the one to look into
+        progress.clear()
+        _say_where_it_is_recorded(built)
+    if is_interrupted():
+        return INTERRUPTED
+    return exit_code or (checking.report() if checking else 0)
+
+
+def _say_where_it_is_recorded(built: BuiltEngine) -> None:
     if built.recording_path is not None:
         num_steps = built.engine.step_index + 1
         steps = "1 step" if num_steps == 1 else f"{num_steps} steps"
         print(f"{steps} recorded in {built.recording_path}", file=sys.stderr)
-    if is_interrupted():
-        return INTERRUPTED
-    return exit_code or (checking.report() if checking else 0)
 
 
 def _printer(num_prompts: int, progress: ProgressLine, *, as_json: bool) -> AnswerPrinter:

@@ -218,7 +218,9 @@ def test_what_is_wrong_is_said_in_one_line(
 def test_a_request_that_can_never_go_on_ends_the_run_with_the_reason(kvscope: CommandLine) -> None:
     outcome = kvscope("run", *TOY, "--raw", "x" * 70, "--num-gpu-blocks", "5", "--record", "r.db")
     assert outcome.exit_code == 5
-    assert "req-1 can never go on: its 71 tokens fill 5 blocks of 16, the pool has 4" in outcome.err
+    where, error = outcome.err.splitlines()
+    assert where.endswith(f" recorded in {kvscope.folder / 'r.db'}")
+    assert error.startswith("kvscope: req-1 can never go on: its 71 tokens fill 5 blocks of 16, the pool has 4;")
     assert query(kvscope.folder / "r.db", "select finish_reason from requests") == [("abort",)]
 
 

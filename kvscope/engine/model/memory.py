@@ -57,9 +57,10 @@ def choose_num_gpu_blocks(
     # One whole sequence may take more than the default share, as long as it leaves half of what is free.
     if free_bytes is not None and needed * block_bytes > free_bytes // 2:
         fitting = max(int(free_bytes // 2 // block_bytes - 1) * block_size, 0)
+        advice = f"set --max-model-len to at most {fitting}" if fitting else f"set --block-size below {block_size}"
         raise ModelError(
             f"one sequence of {max_model_len} tokens needs {_mib(needed * block_bytes)} of KV cache and "
-            f"{_mib(free_bytes // 2)} may be taken; set --max-model-len to at most {fitting} or take a smaller model"
+            f"{_mib(free_bytes // 2)} may be taken; {advice} or take a smaller model"
         )
     return needed
 

@@ -14,10 +14,14 @@ from kvscope.errors import ModelError
 GIB = 1 << 30
 
 
-def choose(free_bytes: int | None, *, max_model_len: int = 1024, is_shared: bool = True) -> int:
+def choose(free_bytes: int | None, *, max_model_len: int = 1024, block_size: int = 16, is_shared: bool = True) -> int:
     """Blocks of 16 tokens of 1 KiB: 16 KiB each."""
     return choose_num_gpu_blocks(
-        kv_bytes_per_token=1024, block_size=16, max_model_len=max_model_len, free_bytes=free_bytes, is_shared=is_shared
+        kv_bytes_per_token=1024,
+        block_size=block_size,
+        max_model_len=max_model_len,
+        free_bytes=free_bytes,
+        is_shared=is_shared,
     )
 
 
@@ -41,6 +45,15 @@ def test_a_sequence_that_does_not_fit_is_refused_with_the_length_that_would() ->
         "set --max-model-len to at most 262128 or take a smaller model"
     )
     assert choose(GIB // 2, max_model_len=262_128) == 16_384
+
+
+def test_of_blocks_that_do_not_fit_the_size_is_named_and_no_length() -> None:
+    with pytest.raises(ModelError) as caught:
+        choose(GIB // 2, max_model_len=1000, block_size=1_000_000)
+    assert caught.value.message == (
+        "one sequence of 1000 tokens needs 1,953 MiB of KV cache and 256 MiB may be taken; "
+        "set --block-size below 1000000 or take a smaller model"
+    )
 
 
 def test_a_pool_larger_than_the_memory_is_refused(toy: Model) -> None:
