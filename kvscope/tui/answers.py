@@ -11,7 +11,9 @@ from kvscope.analysis.request_report import request_report
 from kvscope.analysis.step_report import step_report
 from kvscope.analysis.text import visible
 from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.compare import CompareScreen
 from kvscope.tui.screens.request import RequestScreen
+from kvscope.tui.screens.statistics import StatisticsScreen
 from kvscope.tui.screens.why import WhyScreen
 
 if TYPE_CHECKING:
@@ -60,6 +62,10 @@ class Answers:
             words = ["kvscope", "why", path, request_id, "--step", step]
         elif request_id is not None:
             words += ["--request", request_id]
+        elif isinstance(self._app.screen, StatisticsScreen):
+            words = ["kvscope", "stats", path]
+        elif isinstance(self._app.screen, CompareScreen) and model.mark_step is not None:
+            words = ["kvscope", "diff", path, "--steps", *map(str, sorted((model.mark_step, model.step)))]
         command = shlex.join(words)
         self._app.copy_to_clipboard(command)
         self._app.say(f"copied: {command}")

@@ -106,6 +106,28 @@ async def test_enter_opens_the_holder_esc_leads_back_and_u_restores_the_selectio
         assert app.model.selected_id == "req-6"
 
 
+async def test_n_goes_to_what_happened_to_this_request() -> None:
+    app = scenes.screen(scenes.preemption()[0], step=13)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "w", "n")
+        assert (app.model.selected_id, app.model.step) == ("req-4", 42)  # it is resumed
+        await press(pilot, "n", "n")
+        assert app.model.step == 66  # it ends, and nothing comes after
+        await press(pilot, "N", "N", "N", "N")
+        assert app.model.step == 3  # it arrives
+
+
+async def test_the_command_of_each_place_is_copied() -> None:
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "t", "Y")
+        assert app.clipboard == "kvscope stats scene.db"
+        await press(pilot, "escape", "d", "home", "d", "Y")
+        assert app.clipboard == "kvscope diff scene.db --steps 0 6"
+
+
 async def test_a_click_on_the_history_seeks() -> None:
     app = scenes.screen(scenes.full_pool())
     async with app.run_test(size=(120, 40)) as pilot:

@@ -73,10 +73,8 @@ class CompareScreen(Place):
 
     def follow(self, target: Target) -> None:
         """A request opens its place at step B; a step is looked at on the main screen, and A stays marked."""
-        self.kvscope.navigation.follow(target)
-        if target.kind == "request":
-            self.kvscope.open_request(target.key)
-        elif target.kind == "step":
+        super().follow(target)
+        if target.kind == "step":
             self.action_leave()
 
     def action_leave(self) -> None:

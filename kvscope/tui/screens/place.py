@@ -43,8 +43,12 @@ class Place(TimeScreen):
         raise NotImplementedError
 
     def follow(self, target: Target) -> None:
-        """Goes where an entry leads."""
+        """Goes where an entry leads: a request and a block open their places, a step is gone to."""
         self.kvscope.navigation.follow(target)
+        if target.kind == "request":
+            self.kvscope.open_request(target.key)
+        elif target.kind == "block":
+            self.kvscope.open_block(int(target.key))
 
     def on_mount(self) -> None:
         self._divide()

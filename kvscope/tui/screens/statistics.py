@@ -132,10 +132,8 @@ class StatisticsScreen(Place):
             self._go_to(int(target.key))
             self.action_leave()
             return
-        self.kvscope.navigation.follow(target)
-        if target.kind == "request":
-            self.kvscope.open_request(target.key)
-        else:
+        super().follow(target)
+        if target.kind == "step":
             self.action_leave()
 
     def click_beside(self, view: LinesView, column: int) -> None:

@@ -11,8 +11,8 @@ from textual.containers import Horizontal
 
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.place import Place
+from kvscope.tui.view.events import next_event_of_request
 from kvscope.tui.view.layout import NARROW_COLUMNS, SHORT_ROWS
-from kvscope.tui.view.lines import Target
 from kvscope.tui.widgets.jump_panel import JumpPanel
 from kvscope.tui.widgets.lines_view import LinesView
 from kvscope.tui.widgets.why_panels import (
@@ -21,8 +21,8 @@ from kvscope.tui.widgets.why_panels import (
     HoldersPanel,
     LifePanel,
     SidePanel,
-    WhyReading,
 )
+from kvscope.tui.widgets.why_reading import WhyReading
 
 
 class WhyScreen(Place):
@@ -39,7 +39,7 @@ class WhyScreen(Place):
         ("⏎", "go to"),
         ("tab", "panel"),
         ("w", "whole life"),
-        ("n N", "event"),
+        ("n N", "its event"),
         ("?", "help"),
     )
 
@@ -106,11 +106,17 @@ class WhyScreen(Place):
             panel.invalidate()
         self.show()
 
-    def follow(self, target: Target) -> None:
-        """A request opens its place; a step is gone to, and the answer follows."""
-        super().follow(target)
-        if target.kind == "request":
-            self.kvscope.open_request(target.key)
+    def action_event(self, direction: int) -> None:
+        """Goes to what happened to this request next, whatever kinds of events are chosen elsewhere."""
+        model = self.model
+        if model.timeline is None or model.selected_id is None:
+            return
+        found = next_event_of_request(model.timeline, model.selected_id, model.wanted_step, direction)
+        if found is None:
+            where = "after" if direction > 0 else "before"
+            self.kvscope.say(f"nothing happens to {model.selected_id} {where} step {model.wanted_step}")
+        else:
+            self.kvscope.navigation.move_to(found)
 
     def click_beside(self, view: LinesView, column: int) -> None:
         if view is self.history:
