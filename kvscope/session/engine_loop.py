@@ -19,7 +19,7 @@ import msgspec
 from kvscope import control
 from kvscope.control import Accepted, EngineStatus, Refused, Reply
 from kvscope.engine.llm_engine import LLMEngine, StepReport
-from kvscope.errors import KvscopeError, UsageError
+from kvscope.errors import KvscopeError, ModelError, UsageError
 from kvscope.session.build import BuiltEngine, ReportProgress
 from kvscope.session.engine_look import EngineLook, EngineLooks
 from kvscope.session.stop_conditions import StopConditions
@@ -272,8 +272,10 @@ class EngineLoop:
 
     def _fail(self, error: Exception) -> None:
         message = error.message if isinstance(error, KvscopeError) else f"{type(error).__name__}: {error}"
-        text = "".join(traceback.format_exception(error))
+        # Where a user can put it right by what the message says, the way through the code says nothing more.
+        is_explained = isinstance(error, UsageError | ModelError)
+        text = "" if is_explained else "".join(traceback.format_exception(error))
         with self._changed:
             self._failure = self._failure or (message.splitlines()[0], text)
-        print(text, file=sys.stderr, flush=True)
+        print(text or message, file=sys.stderr, flush=True)
         self._on_change()
