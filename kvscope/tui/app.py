@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -244,6 +245,16 @@ class KvscopeApp(App[None]):
     def _run(self, screen: Screen[object], action: str) -> None:
         self.call_later(screen.run_action, action)
 
+    def end_input(self) -> None:
+        """Ends every thread that reads the keys; to be called when the app has run.
+
+        A terminal that is closed sends SIGCONT too, upon which Textual starts a second one. It ends one of the two, and
+        the process would wait for the other for ever.
+        """
+        exit_event = getattr(self._driver, "exit_event", None)
+        if isinstance(exit_event, threading.Event):
+            exit_event.set()
+
     async def action_interrupt(self) -> None:
         """ctrl+c leaves like q; a second one, while the question stands, leaves at once."""
         if isinstance(self.screen, TimeScreen):
@@ -299,7 +310,7 @@ def run_app(
     owns_engine: bool = True,
 ) -> None:
     """Runs the screen until it is left. See `KvscopeApp`."""
-    KvscopeApp(
+    app = KvscopeApp(
         timeline,
         control,
         open_timeline=open_timeline,
@@ -308,4 +319,8 @@ def run_app(
         theme=theme,
         is_chat=is_chat,
         owns_engine=owns_engine,
-    ).run()
+    )
+    try:
+        app.run()
+    finally:
+        app.end_input()
