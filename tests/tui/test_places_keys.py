@@ -235,6 +235,8 @@ async def test_help_lists_the_keys_of_the_place() -> None:
         text = shown(app, "#text")
         for words in ("its whole life, or this step", "mark step A; again: compare with it", "statistics of the run"):
             assert words in text
+        assert "what happened to it next" in text
+        assert "next event" not in text  # what the place has instead
 
 
 # Reading in a thread

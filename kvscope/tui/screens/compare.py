@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from kvscope.tui.model import ScreenModel
@@ -17,6 +19,10 @@ from kvscope.tui.widgets.jump_panel import JumpPanel
 
 class CompareScreen(Place):
     """Two steps side by side."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "compare", "this step is A from now on", show=False, id="look.mark_here"),
+    ]
 
     KEYS = (
         ("← →", "step"),

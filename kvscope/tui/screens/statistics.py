@@ -24,6 +24,8 @@ class StatisticsScreen(Place):
     """The figures of the recording. In a narrow terminal `tab` swaps figures and findings."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "event(1)", "next finding", show=False, id="events.next_finding"),
+        Binding("N", "event(-1)", "previous finding", show=False, id="events.previous_finding"),
         Binding("o", "what_if", "what if: a setting with other values", show=False, id="look.what_if"),
     ]
 

@@ -180,10 +180,12 @@ class TimeScreen(Screen[None]):
 
 
 def key_bindings(screen: Screen[object]) -> list[Binding]:
-    """Returns the keys of a place, its own before the common ones."""
+    """Returns the keys of a place, its own before the common ones; a key that it has otherwise is its own alone."""
     found: list[Binding] = []
+    taken: set[str] = set()
     for kind in type(screen).__mro__:
         if issubclass(kind, Screen) and kind is not Screen:
-            own = kind.__dict__.get("BINDINGS", [])
-            found += [binding for binding in own if isinstance(binding, Binding) and binding.id]
+            own = [binding for binding in kind.__dict__.get("BINDINGS", []) if isinstance(binding, Binding)]
+            found += [binding for binding in own if binding.id and not taken.issuperset(binding.key.split(","))]
+            taken.update(key for binding in own for key in binding.key.split(","))
     return found

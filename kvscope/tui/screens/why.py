@@ -30,6 +30,8 @@ class WhyScreen(Place):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "whole_life", "its whole life, or this step", show=False, id="look.life"),
+        Binding("n", "event(1)", "what happened to it next", show=False, id="events.its_next"),
+        Binding("N", "event(-1)", "what happened to it before", show=False, id="events.its_previous"),
     ]
 
     KEYS = (

@@ -48,7 +48,7 @@ class AnswerPanel(Panel):
     def rows(self) -> int:
         """Returns the panel's height."""
         if not self.reading.is_step_shown:
-            return 4 if self.is_roomy else 3
+            return 4 if self.is_roomy else 2
         here = self.reading.here
         num_tests = max(len(here.tests), 6) if here is not None else 6
         return self.num_answer_rows + 1 + num_tests + (4 if self.is_roomy else 0)
@@ -60,7 +60,7 @@ class AnswerPanel(Panel):
             return [(Span(" no request is selected", "dim"),)]
         question = question_line(facts.request_id, model.step, _doing(facts, model.step), width)
         if here is None or self.reading.shows_life:
-            return [question, *self._told(facts.request_id, width)][: height - 1]
+            return [question, *self._told(facts.request_id, width)][: max(height - 1, 2)]
         first = max(here.head.waiting_since_step, model.step - MAX_LOOK_BACK)
         self.reading.refusals.read(model.timeline, first, model.step)
         since = self.reading.refusals.same_since(model.step, first)
