@@ -6,6 +6,7 @@ import asyncio
 import time
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from textual.worker import Worker
@@ -107,14 +108,15 @@ class Finding:
 
         shown_at = 0.0
         try:
-            async for some in in_slices(timeline, self._open_timeline, pieces):
-                for piece in some:
-                    self._hear(piece)
-                if self.is_full:
-                    break
-                if time.monotonic() - shown_at > SHOW_SECONDS:
-                    shown_at = time.monotonic()
-                    self._show()
+            async with aclosing(in_slices(timeline, self._open_timeline, pieces)) as slices:
+                async for some in slices:
+                    for piece in some:
+                        self._hear(piece)
+                    if self.is_full:
+                        break
+                    if time.monotonic() - shown_at > SHOW_SECONDS:
+                        shown_at = time.monotonic()
+                        self._show()
         except KvscopeError as error:
             self.error = visible(error.message)
         except asyncio.CancelledError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ MAX_PIECES = 500
 
 async def in_slices(
     timeline: Timeline, open_timeline: OpenTimeline | None, work: Callable[[Timeline], Iterator[P]]
-) -> AsyncIterator[list[P]]:
+) -> AsyncGenerator[list[P], None]:
     """Yields the pieces of the work, some at a time. Raises what the work raises."""
     if open_timeline is None:
         pieces = work(timeline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -93,6 +94,22 @@ async def test_a_search_that_began_in_the_middle_finds_what_lies_before_too() ->
         await done(pilot)
         assert [hit.step for hit in app.finding.hits] == [0, 1, 2, 3]
         assert (app.finding.num_searched, app.finding.is_searching) == (67, False)
+
+
+async def test_hits_that_are_found_later_before_the_chosen_one_do_not_move_the_choice() -> None:
+    app = scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "slash", *"id:req-", "enter")
+        await done(pilot)
+        await pilot.press("j", "j")
+        assert isinstance(app.screen, SearchScreen)
+        panel = app.screen.hits
+        chosen = app.finding.hits[panel.current]
+        app.finding._hear(dataclasses.replace(app.finding.hits[0], match="another"))
+        app.finding._show()
+        await settle(pilot)
+        assert app.finding.hits[panel.current] == chosen
+        assert (len(app.finding.hits), panel.current) == (5, 3)
 
 
 async def test_what_cannot_be_looked_for_is_said_below_the_line() -> None:

@@ -8,6 +8,7 @@ letters find large ones too, a large letter only itself.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -126,7 +127,9 @@ def _compiled(source: str, column: int) -> re.Pattern[str]:
     """`column`: where it stands in what was typed. Raises `SearchError`."""
     try:
         letters = re.sub(r"\\.", "", source)  # \S is no large letter
-        pattern = re.compile(source, _flags(letters))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Python may one day read otherwise is no matter here
+            pattern = re.compile(source, _flags(letters))
     except re.error as error:
         place = column + (error.pos or 0) + 1
         raise SearchError(f"column {place}: this is no regular expression: {error.msg}") from error

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from kvscope.analysis.search.hit import Hit
 from kvscope.analysis.text import cell_width, visible
 from kvscope.tui.view.entries import Entry
-from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import Line, Span, Target, cut_line, fit, pad, request_target
 
 _KIND_ROLES = {
@@ -45,7 +44,7 @@ def progress_words(
     return (Span(hits, "bold"), Span(f" in {num_steps:,} steps", "dim"))
 
 
-def hit_entries(hits: Sequence[Hit], width: int, glyphs: Glyphs) -> list[Entry]:
+def hit_entries(hits: Sequence[Hit], width: int) -> list[Entry]:
     """Returns a line for each hit: step, kind, request, and the words with what was found in them."""
     step_columns = len(str(hits[-1].step)) if hits else 1
     names = {hit.request_id for hit in hits if hit.request_id is not None}

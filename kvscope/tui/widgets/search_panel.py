@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kvscope.analysis.search import Hit
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.entries import Entry
 from kvscope.tui.view.lines import Line
@@ -23,6 +24,8 @@ class HitsPanel(JumpPanel):
         self._finding = finding
         self._made: tuple[tuple[int, int], Sequence[Entry]] | None = None
         self._shown_current = -1
+        self._chosen: Hit | None = None
+        """What a key or a click has chosen: hits that are found before it do not move the choice."""
 
     def head(self, width: int, height: int) -> Sequence[Line]:
         finding = self._finding
@@ -37,11 +40,26 @@ class HitsPanel(JumpPanel):
         )
         return [self.title("SEARCH", search_words(text, width // 2), width, right)]
 
+    def walk(self, offset: int) -> None:
+        super().walk(offset)
+        self._note_choice()
+
+    def choose_row(self, row: int) -> None:
+        super().choose_row(row)
+        self._note_choice()
+
+    def _note_choice(self) -> None:
+        hits = self._finding.hits
+        self._chosen = hits[self.current] if 0 <= self.current < len(hits) else None
+
     def entries(self, width: int) -> Sequence[Entry]:
         finding = self._finding
         if finding.current != self._shown_current:  # n and N take the chosen line along
             self._shown_current = self.current = finding.current
+            self._chosen = None
         key = (width, finding.version)
         if self._made is None or self._made[0] != key:
-            self._made = (key, hit_entries(finding.hits, width, self.model.glyphs))
+            self._made = (key, hit_entries(finding.hits, width))
+            if self._chosen is not None:
+                self.current = finding.hits.index(self._chosen) if self._chosen in finding.hits else -1
         return self._made[1]
