@@ -20,8 +20,8 @@ _YOUNG_COLLECTIONS = 20
 
 _MAX_YOUNG_COLLECTIONS = 200
 
-_LONG_LEISURE = 16
-"""Looks without work, one after another, that make a longer leisure: a second."""
+_LEISURE, _LONG_LEISURE = 3, 16
+"""Looks without work, one after another, that make a leisure and a longer one: a fifth of a second, and a second."""
 
 
 class LeisurelyCollector:
@@ -53,5 +53,5 @@ class LeisurelyCollector:
         num_young, _, num_collections = gc.get_count()
         if num_collections > (_YOUNG_COLLECTIONS if self._leisure >= _LONG_LEISURE else _MAX_YOUNG_COLLECTIONS):
             gc.collect()
-        elif num_young > (_MAX_YOUNG_OBJECTS if has_work else _YOUNG_OBJECTS):
+        elif num_young > (_YOUNG_OBJECTS if self._leisure >= _LEISURE else _MAX_YOUNG_OBJECTS):
             gc.collect(1)

@@ -37,7 +37,8 @@ def collector() -> Iterator[LeisurelyCollector]:
 def test_young_garbage_goes_where_there_is_leisure(collector: LeisurelyCollector) -> None:
     assert not gc.isenabled()
     garbage = _knots(30_000)
-    collector.look(has_work=True)
+    for has_work in (True, False, False, True, False, False):
+        collector.look(has_work=has_work)
     assert garbage() is not None
     collector.look(has_work=False)
     assert garbage() is None
@@ -61,11 +62,11 @@ def test_old_garbage_waits_for_a_long_leisure(collector: LeisurelyCollector) -> 
     garbage = weakref.ref(old)
     for _ in range(22):
         _knots(25_000)
-        collector.look(has_work=False)
-        collector.look(has_work=True)
+        for has_work in (False, False, False, True):
+            collector.look(has_work=has_work)
     del old
-    collector.look(has_work=False)
-    assert garbage() is not None
     for _ in range(15):
         collector.look(has_work=False)
+    assert garbage() is not None
+    collector.look(has_work=False)
     assert garbage() is None
