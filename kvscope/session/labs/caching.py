@@ -25,7 +25,7 @@ PREFIX_CACHING = Lab(
         fig.HIT_TOKENS,
         fig.PREFILL_TOKENS,
         fig.DECODE_TOKENS,
-        fig.ttft("p50", "first", head="TTFT first"),
+        fig.ttft("p50", "first", head="TTFT first", whose="the first request"),
         fig.ttft("p50", "follower", head="TTFT follower"),
         fig.itl("p50"),
         fig.DURATION,

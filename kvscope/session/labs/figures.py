@@ -219,12 +219,12 @@ SCHEDULE = Figure(
 )
 
 
-def ttft(which: Which, group: str = "", *, head: str = "") -> Figure:
-    """Time to the first token, queueing included."""
+def ttft(which: Which, group: str = "", *, head: str = "", whose: str = "") -> Figure:
+    """Time to the first token, queueing included. `head` and `whose` are for a lab with two such columns."""
     return Figure(
         key=_key(group, "ttft", which),
         head=head or f"TTFT {_short(which)}",
-        meaning=f"ms from the submission of a {group or 'request'} to its first token, {_word(which)}",
+        meaning=f"ms from the submission of {whose or _one_of(group)} to its first token, {_word(which)}",
         unit="ms",
         read=lambda reading: _ms(_pick(reading.latencies("ns", group).ttft, which)),
     )
@@ -235,7 +235,7 @@ def itl(which: Which, group: str = "") -> Figure:
     return Figure(
         key=_key(group, "itl", which),
         head=f"ITL {_short(which)}",
-        meaning=f"ms from one token of a {group or 'request'} to its next, {_word(which)}",
+        meaning=f"ms from one token of {_one_of(group)} to its next, {_word(which)}",
         unit="ms",
         read=lambda reading: _ms(_pick(reading.latencies("ns", group).itl, which)),
     )
@@ -246,7 +246,7 @@ def end_to_end(which: Which, group: str = "") -> Figure:
     return Figure(
         key=_key(group, "end_to_end", which),
         head=f"end {_short(which)}",
-        meaning=f"ms from the submission of a {group or 'request'} to its last token, {_word(which)}",
+        meaning=f"ms from the submission of {_one_of(group)} to its last token, {_word(which)}",
         unit="ms",
         read=lambda reading: _ms(_pick(reading.latencies("ns", group).end_to_end, which)),
     )
@@ -254,6 +254,10 @@ def end_to_end(which: Which, group: str = "") -> Figure:
 
 def _key(group: str, what: str, which: Which) -> str:
     return f"{group}_{what}_{which}_ms" if group else f"{what}_{which}_ms"
+
+
+def _one_of(group: str) -> str:
+    return f"a {group or 'request'}"
 
 
 def _word(which: Which) -> str:
