@@ -219,6 +219,16 @@ async def test_while_the_model_loads_the_screen_says_so_and_prompts_can_be_typed
         assert engine.commands == [Submit(prompt="Hi", is_chat=True)]
 
 
+async def test_over_the_engine_of_another_terminal_the_keys_are_heard_at_once() -> None:
+    engine = FakeEngine(RUNNING)
+    app = KvscopeApp(None, engine, open_timeline=lambda path: scenes.one_request(), owns_engine=False)
+    async with app.run_test(size=(120, 40)) as pilot:
+        app._poll()
+        await settle(pilot)
+        await pilot.press("space")
+        assert engine.commands == [Pause()]
+
+
 async def test_the_recording_is_opened_when_the_engine_names_it() -> None:
     engine = FakeEngine(EngineStatus(phase="loading"))
     app = live_screen(engine, [scenes.one_request()])
@@ -302,7 +312,9 @@ async def test_a_paste_of_several_lines_is_sent_as_several_lines() -> None:
     app = live_screen(engine, [scenes.one_request()])
     async with app.run_test(size=(120, 40)) as pilot:
         app._poll()
+        await settle(pilot)
         app.main_screen.prompt.post_message(scenes.paste("one\ntwo"))
+        await settle(pilot)
         await pilot.press("enter")
         await settle(pilot)
     assert engine.commands == [Submit(prompt="one\ntwo", is_chat=True)]

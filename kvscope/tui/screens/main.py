@@ -80,7 +80,8 @@ class MainScreen(TimeScreen):
 
     def on_mount(self) -> None:
         self._arrange()
-        if self._is_live and self.model.last_step < 0:
+        # Over an engine of its own there is nothing to look at yet; another's is looked at first.
+        if self._is_live and self.kvscope.owns_engine and self.model.last_step < 0:
             self.open_prompt()
         else:
             self.queues_panel.focus()
