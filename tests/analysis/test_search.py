@@ -9,6 +9,7 @@ import pytest
 from kvscope import events as ev
 from kvscope.analysis.search import Hit, SearchError, parse_query, search
 from kvscope.analysis.search.run import STRETCH_STEPS
+from kvscope.analysis.search.texts import find_all
 from kvscope.analysis.searched import Searched
 from kvscope.replay import MemoryTimeline
 from kvscope.replay.timeline import Timeline
@@ -158,7 +159,10 @@ def test_a_search_says_how_far_it_is_and_can_be_left() -> None:
         ("/a(b/", "column 3: this is no regular expression: missing ), unterminated subpattern"),
         ("text:/(a+)+x/", "column 11: a repetition or a choice within a repetition could run for ever"),
         ("/(a|aa)+/", "column 8: a repetition or a choice within a repetition could run for ever"),
-        ("/.*a.*b.*c.*/", "column 12: more than 3 open repetitions could run for ever"),
+        ("/.*a.*b.*c/", "column 9: more than two open repetitions could run for ever"),
+        ("/a{0,99}b{0,99}c{0,99}/", "column 22: more than two open repetitions could run for ever"),
+        ("/(a+){30}/", "column 6: a repetition or a choice within a repetition could run for ever"),
+        ("/" + "a?" * 17 + "/", "column 35: more than two open repetitions could run for ever"),
         ("token:x", "x is no token: it is a number, like token:57"),
         ("#xyz", "xyz is no hash: 2 to 16 hexadecimal digits, like #a1b2c3"),
         ("q" * 501, "a search has at most 500 characters, this one 501"),
@@ -170,9 +174,28 @@ def test_what_cannot_be_looked_for_is_said(text: str, message: str) -> None:
     assert raised.value.message.startswith(message)
 
 
-@pytest.mark.parametrize("text", ["/[a+]+/", r"/\(a+\)+/", "/(ab)+c*/", "/a{2,5}(b{1,3}){2}/", "/x*y*z*/"])
+@pytest.mark.parametrize(
+    "text", ["/[a+]+/", r"/\(a+\)+/", "/(ab)+c*/", "/colou?rs?/", "/(?:a|b)c/", "/a|b|c+/", "/a.*?b.*/"]
+)
 def test_harmless_regular_expressions_pass(text: str) -> None:
     assert parse_query(text).pattern is not None
+
+
+@pytest.mark.parametrize("place", [0, 150, 195, 199, 200, 250, 297, 299, 300, 394])
+def test_a_regular_expression_sees_pieces_but_finds_what_lies_across_them_once(place: int) -> None:
+    text = "x" * place + "border" + "x" * (900 - place) + "border"
+    pattern = parse_query("/bor.er/").pattern
+    assert pattern is not None
+    found = [begin + match.start() for match, begin in find_all(pattern, text, is_literal=False)]
+    assert found == [place, 906]
+
+
+def test_a_regular_expression_never_sees_a_long_text_at_once() -> None:
+    """`a.*a.*z` over thousands of a would hold the interpreter for minutes."""
+    pattern = parse_query("/a.*a.*/").pattern
+    assert pattern is not None
+    seen = {len(match.string) for match, _ in find_all(pattern, "a" * 5_000, is_literal=False)}
+    assert max(seen) == 300
 
 
 def test_hits_are_values() -> None:

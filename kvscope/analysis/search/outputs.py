@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvscope.analysis.search.hit import Hit, hit_in_text
+from kvscope.analysis.search.texts import find_all
 from kvscope.events import Event, TokensSampled
 from kvscope.replay.timeline import Timeline
 
@@ -34,9 +35,10 @@ class _Text:
 class OutputSearch:
     """Takes one stretch of steps after another."""
 
-    def __init__(self, timeline: Timeline, pattern: re.Pattern[str]) -> None:
+    def __init__(self, timeline: Timeline, pattern: re.Pattern[str], *, is_literal: bool) -> None:
         self._timeline = timeline
         self._pattern = pattern
+        self._is_literal = is_literal
         self._texts: defaultdict[str, _Text] = defaultdict(_Text)
 
     def within(self, first_step: int, last_step: int) -> Iterator[Hit]:
@@ -59,9 +61,10 @@ class OutputSearch:
         before = text.decoder.getstate()
         old = text.end
         whole = old + text.decoder.decode(b"".join([known[token_id] for _, some in pieces for token_id in some]))
-        for found in self._pattern.finditer(whole):
-            if found.end() > len(old) and found.end() > found.start():
-                step = _step_of(pieces, known, before, found.end() - len(old))
+        for found, begin in find_all(self._pattern, whole, is_literal=self._is_literal):
+            end = begin + found.end()
+            if end > len(old):
+                step = _step_of(pieces, known, before, end - len(old))
                 yield hit_in_text(found, step, "output", request_id)
         text.end = whole[-_OVERLAP:]
 

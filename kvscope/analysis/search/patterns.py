@@ -1,7 +1,7 @@
 """Refuses regular expressions that could run for ever: Python's cannot be interrupted, the screen would stand still.
 
-What makes one explode is a repetition or a choice within a repetition, `(a+)+`, `(a|aa)+`, and many open repetitions in
-a row.
+What makes one explode is a repetition or a choice within a repetition, `(a+)+`, `(a|aa)+`, and many repetitions in a
+row, since each of them may be tried at every length.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-MAX_OPEN_REPETITIONS = 3
+_OPEN_LENGTH = 300
+"""What an open repetition counts: it is tried on texts of this length, see `texts.PIECE_CHARACTERS`."""
 
-_OPEN_REPETITION = re.compile(r"[*+]|\{\d*,\d*\}")
+MAX_TRIES = _OPEN_LENGTH**2
+"""Two open repetitions, or what costs as much: well below a second on a piece of text."""
+
+_REPETITION = re.compile(r"[*+?]|\{(?P<min>\d*)(?P<comma>,?)(?P<max>\d*)\}")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-_BIG = 100
-"""A repetition up to so many times is as bad as an open one."""
 
 
 class Problem(NamedTuple):
@@ -26,45 +28,57 @@ class Problem(NamedTuple):
 
 def check_pattern(source: str) -> Problem | None:
     """Returns what is wrong with a pattern that compiles, None where it is harmless enough."""
-    num_open = 0
+    num_tries = 1
     groups = [False]
     """Of each group that is open now, whether it holds a repetition or a choice."""
-    closed_has_repetition = False
+    has_choice_before = False
+    """What stands directly before is a group with a repetition or a choice."""
     at = 0
     while at < len(source):
         char = source[at]
         if char == "\\":
-            at, closed_has_repetition = at + 2, False
+            at, has_choice_before = at + 2, False
             continue
         if char == "[" and (found := _CLASS.match(source, at)):
-            at, closed_has_repetition = found.end(), False
+            at, has_choice_before = found.end(), False
+            continue
+        if char == ")" and len(groups) > 1:
+            has_choice_before = groups.pop()
+            groups[-1] = groups[-1] or has_choice_before
+            at += 1
             continue
         if char == "(":
             groups.append(False)
-        elif char == ")" and len(groups) > 1:
-            closed_has_repetition = groups.pop()
-            groups[-1] = groups[-1] or closed_has_repetition
-            at += 1
-            continue
+            at += 2 if source[at + 1 : at + 2] == "?" else 1  # the ? of (?: repeats nothing
         elif char == "|":
             groups[-1] = True
-        elif found := _OPEN_REPETITION.match(source, at):
-            if _is_open(found[0]):
-                if closed_has_repetition:
-                    return Problem(at, "a repetition or a choice within a repetition could run for ever")
-                num_open += 1
-                groups[-1] = True
-                if num_open > MAX_OPEN_REPETITIONS:
-                    return Problem(at, f"more than {MAX_OPEN_REPETITIONS} open repetitions could run for ever")
+            num_tries *= 2 if len(groups) > 1 else 1
+            at += 1
+        elif found := _REPETITION.match(source, at):
+            tries = _num_tries(found)
+            if tries > 2 and has_choice_before:
+                return Problem(at, "a repetition or a choice within a repetition could run for ever")
+            groups[-1] = groups[-1] or tries > 1
+            num_tries *= tries
             at = found.end()
-            continue
-        closed_has_repetition = False
-        at += 1
+            if source[at : at + 1] in ("?", "+"):  # lazy, possessive
+                at += 1
+        else:
+            at += 1
+        if num_tries > MAX_TRIES:
+            return Problem(at - 1, "more than two open repetitions could run for ever")
+        has_choice_before = False
     return None
 
 
-def _is_open(repetition: str) -> bool:
-    if repetition in "*+":
-        return True
-    limit = repetition[1:-1].partition(",")[2]
-    return not limit or int(limit) > _BIG
+def _num_tries(repetition: re.Match[str]) -> int:
+    """Returns how many lengths a repetition may have; a fixed number that is repeated counts like a short one."""
+    if repetition[0] == "?":
+        return 2
+    if repetition[0] in "*+":
+        return _OPEN_LENGTH
+    least = int(repetition["min"] or 0)
+    if not repetition["comma"]:
+        return 1 if least < 2 else 3
+    most = int(repetition["max"]) if repetition["max"] else _OPEN_LENGTH
+    return max(min(most, _OPEN_LENGTH) - least + 1, 1)

@@ -10,6 +10,7 @@ from kvscope import events as ev
 from kvscope.analysis.search.hit import Hit, hit_in_text
 from kvscope.analysis.search.outputs import OutputSearch
 from kvscope.analysis.search.query import Query
+from kvscope.analysis.search.texts import find_all
 from kvscope.analysis.searched import Searched
 from kvscope.analysis.text import token_text, visible
 from kvscope.replay.timeline import Timeline
@@ -38,8 +39,6 @@ _REASON_KINDS: tuple[type[ev.Event], ...] = (
     ev.BlockUncached,
     ev.StepFailed,
 )
-_PIECE_CHARACTERS, _PIECE_OVERLAP = 2_000, 200
-"""A regular expression sees a long prompt in pieces."""
 
 
 def search(timeline: Timeline, query: Query, first_step: int, last_step: int) -> Iterator[Hit | Searched]:
@@ -59,7 +58,9 @@ class _Search:
         self._query = query
         self._kinds = _kinds_named(query)
         self._outputs = (
-            OutputSearch(timeline, query.pattern) if query.pattern is not None and "output" in query.places else None
+            OutputSearch(timeline, query.pattern, is_literal=query.is_literal)
+            if query.pattern is not None and "output" in query.places
+            else None
         )
         self._refused: dict[str, tuple[int, str]] = {}
         """Of each request that is refused, the last step and the reason: a refusal that lasts is one hit."""
@@ -106,8 +107,10 @@ class _Search:
         places, request_id = self._query.places, event.request_id
         if "request" in places and (found := pattern.search(request_id)):
             yield hit_in_text(found, step, "request", request_id)
-        if "prompt" in places and (found := self._first_in(pattern, self._prompt(event))):
-            yield hit_in_text(found, step, "prompt", request_id)
+        if "prompt" in places:
+            for found, _ in find_all(pattern, self._prompt(event), is_literal=self._query.is_literal):
+                yield hit_in_text(found, step, "prompt", request_id)
+                break  # one hit a prompt
 
     def _prompt(self, event: ev.RequestArrived) -> str:
         if event.prompt is not None:
@@ -116,14 +119,6 @@ class _Search:
         if None in pieces:
             return token_text(pieces, event.prompt_token_ids, 0, len(pieces))
         return b"".join(piece for piece in pieces if piece is not None).decode(errors="replace")
-
-    def _first_in(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-        if self._query.is_literal or len(text) <= _PIECE_CHARACTERS:
-            return pattern.search(text)
-        for begin in range(0, len(text), _PIECE_CHARACTERS - _PIECE_OVERLAP):
-            if found := pattern.search(text[begin : begin + _PIECE_CHARACTERS]):
-                return found
-        return None
 
     def _in_reasons(self, pattern: re.Pattern[str], step: int, event: ev.Event) -> Iterator[Hit]:
         for reason in _reasons_of(event):
