@@ -94,7 +94,7 @@ class _Search:
             elif (
                 isinstance(event, ev.RequestRejected)
                 and "request" in places
-                and (found := pattern.search(event.request_id))
+                and (found := self._first(pattern, event.request_id))
             ):
                 yield hit_in_text(found, step, "request", event.request_id)
             if "reason" in places:
@@ -105,12 +105,13 @@ class _Search:
 
     def _in_arrival(self, pattern: re.Pattern[str], step: int, event: ev.RequestArrived) -> Iterator[Hit]:
         places, request_id = self._query.places, event.request_id
-        if "request" in places and (found := pattern.search(request_id)):
+        if "request" in places and (found := self._first(pattern, request_id)):
             yield hit_in_text(found, step, "request", request_id)
-        if "prompt" in places:
-            for found, _ in find_all(pattern, self._prompt(event), is_literal=self._query.is_literal):
-                yield hit_in_text(found, step, "prompt", request_id)
-                break  # one hit a prompt
+        if "prompt" in places and (found := self._first(pattern, self._prompt(event))):
+            yield hit_in_text(found, step, "prompt", request_id)
+
+    def _first(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+        return next((found for found, _ in find_all(pattern, text, is_literal=self._query.is_literal)), None)
 
     def _prompt(self, event: ev.RequestArrived) -> str:
         if event.prompt is not None:
@@ -122,7 +123,7 @@ class _Search:
 
     def _in_reasons(self, pattern: re.Pattern[str], step: int, event: ev.Event) -> Iterator[Hit]:
         for reason in _reasons_of(event):
-            found = pattern.search(reason)
+            found = self._first(pattern, reason)
             if found is None:
                 continue
             if isinstance(event, ev.RequestBlocked):
