@@ -48,7 +48,7 @@ from tests.recording.runs import BUSY_RUNS, golden_steps
         ("stalled > 1", 10, "stalled (yes or no) cannot be compared with a number"),
         ("stalled > false", 8, "stalled (yes or no) is only equal or not: == or !="),
         ("free_blocks - 1 < 3", 12, "there is no arithmetic in conditions: compare a field with a number"),
-        ("__import__('os')", 0, "there is no field __import__: press ? or see --fields for all of them"),
+        ("__import__('os')", 0, "there is no field __import__: kvscope find --fields lists all of them"),
         ("step > 3 \x1b[2J", 9, "␛ means nothing here"),
         ("not " * 41 + "stalled", 160, "more than 40 conditions within each other"),
         ("x" * 1_001, 1_000, "a condition has at most 1000 characters, this one 1001"),
@@ -67,7 +67,7 @@ def test_the_caret_stands_below_the_place_also_behind_wide_characters() -> None:
     assert raised.value.pointed() == (
         'request == "请求" or nobody',
         "                     ^",  # 21 cells: two of the characters before are two cells wide
-        "there is no field nobody: press ? or see --fields for all of them",
+        "there is no field nobody: kvscope find --fields lists all of them",
     )
 
 

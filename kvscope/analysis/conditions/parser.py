@@ -218,7 +218,7 @@ class _Parser:
             assert word is not None
             self._fail(token.column, f'a text stands in quotes: "{visible(word[0])}"')
         nearest = get_close_matches(token.text.lower(), FIELDS, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]}?" if nearest else "press ? or see --fields for all of them"
+        hint = f"did you mean {nearest[0]}?" if nearest else "kvscope find --fields lists all of them"
         self._fail(token.column, f"there is no field {token.text}: {hint}")
 
     def _check_kinds(self, sign: _Token, left: Operand, right: Operand, places: tuple[_Token, _Token]) -> None:
