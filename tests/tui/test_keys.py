@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from textual.events import Key
+from textual.pilot import Pilot
 
 from kvscope.control import Abort, EngineStatus, Pause, Resume, Shutdown, Step, Submit
 from kvscope.replay import MemoryTimeline
@@ -30,6 +31,14 @@ async def after(app: KvscopeApp, *keys: str, size: tuple[int, int] = (120, 40)) 
         await pilot.press(*keys)
         await settle(pilot)
     return app
+
+
+async def heard(pilot: Pilot[None], engine: FakeEngine, num_commands: int) -> None:
+    """Waits until the engine has so many commands, however busy the machine is."""
+    for _ in range(1000):
+        if len(engine.commands) >= num_commands:
+            return
+        await pilot.pause()
 
 
 @pytest.mark.parametrize(
@@ -316,7 +325,7 @@ async def test_a_paste_of_several_lines_is_sent_as_several_lines() -> None:
         app.main_screen.prompt.post_message(scenes.paste("one\ntwo"))
         await settle(pilot)
         await pilot.press("enter")
-        await settle(pilot)
+        await heard(pilot, engine, 1)
     assert engine.commands == [Submit(prompt="one\ntwo", is_chat=True)]
 
 
@@ -343,6 +352,7 @@ async def test_what_is_typed_ahead_of_a_busy_screen_arrives_as_it_was_typed() ->
             "u",
         ):
             app.post_message(Key(key, key if len(key) == 1 else None))
+        await heard(pilot, engine, 3)
         await settle(pilot)
         assert app.main_screen.prompt.value == "u"
     assert engine.commands == [Submit(prompt=prompt, is_chat=True) for prompt in ("one", "two", "three")]
