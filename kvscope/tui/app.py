@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -44,6 +45,10 @@ from kvscope.tui.widgets.panel import Panel
 
 POLL_SECONDS = 0.06
 """How often a growing recording is looked at: well under what the eye takes for a delay."""
+
+THREAD_SWITCH_SECONDS = 0.0005
+"""How long a thread that answers a question, or writes to the terminal, may keep the screen waiting (and the other way
+round), each time that a query has let the others go on. Python's own 5 ms would add up to more than a key may take."""
 
 READ_AHEAD_STEPS = 8
 """Steps read at once for the life line, so that a key never waits for more."""
@@ -320,6 +325,7 @@ def run_app(
         is_chat=is_chat,
         owns_engine=owns_engine,
     )
+    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     try:
         app.run()
     finally:
