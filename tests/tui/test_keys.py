@@ -321,7 +321,9 @@ async def test_a_paste_of_several_lines_is_sent_as_several_lines() -> None:
     app = live_screen(engine, [scenes.one_request()])
     async with app.run_test(size=(120, 40)) as pilot:
         app._poll()
+        app.open_prompt()
         await settle(pilot)
+        assert app.focused is app.main_screen.prompt
         app.main_screen.prompt.post_message(scenes.paste("one\ntwo"))
         await settle(pilot)
         await pilot.press("enter")
