@@ -1,24 +1,22 @@
 """Garbage collection between the keys: Python's own would stop the screen for up to 60 ms, in the midst of a key.
 
-What the screen starts with is never looked through again, and the rest when nobody waits: the young objects often, all
-of them seldom. Where there is no leisure for long (a key is held, an engine is quick) it is done all the same, so that
-memory stays bounded.
+What the screen starts with is never looked through again. What a key made is looked through soon after it, which takes
+a millisecond or two; the rest when nobody waits, the older the more seldom. Where there is no leisure for long (a key
+is held, an engine is quick) it is done all the same, so that memory stays bounded.
 """
 
 from __future__ import annotations
 
 import gc
 
-_YOUNG_OBJECTS = 20_000
-"""Objects made since the last collection that are worth a collection of the young ones: one or two milliseconds."""
+_YOUNG_OBJECTS = 2_000
+"""About what two keys make."""
 
-_MAX_YOUNG_OBJECTS = 200_000
-"""So many are not left until there is leisure."""
+_COLLECTIONS = 10
+"""After so many collections of one age, the next older objects are looked through where there is leisure."""
 
-_YOUNG_COLLECTIONS = 20
-"""After so many collections of the young ones all objects are looked through, after a longer leisure."""
-
-_MAX_YOUNG_COLLECTIONS = 200
+_MAX_COLLECTIONS = 200
+"""And after so many where there is none."""
 
 _LEISURE, _LONG_LEISURE = 3, 16
 """Looks without work, one after another, that make a leisure and a longer one: a fifth of a second, and a second."""
@@ -50,8 +48,10 @@ class LeisurelyCollector:
         if not self._is_started:
             return
         self._leisure = 0 if has_work else self._leisure + 1
-        num_young, _, num_collections = gc.get_count()
-        if num_collections > (_YOUNG_COLLECTIONS if self._leisure >= _LONG_LEISURE else _MAX_YOUNG_COLLECTIONS):
+        num_objects, num_young, num_middle = gc.get_count()
+        if num_middle > (_COLLECTIONS if self._leisure >= _LONG_LEISURE else _MAX_COLLECTIONS):
             gc.collect()
-        elif num_young > (_YOUNG_OBJECTS if self._leisure >= _LEISURE else _MAX_YOUNG_OBJECTS):
+        elif num_young > (_COLLECTIONS if self._leisure >= _LEISURE else _MAX_COLLECTIONS):
             gc.collect(1)
+        elif num_objects > _YOUNG_OBJECTS:
+            gc.collect(0)

@@ -34,9 +34,31 @@ def collector() -> Iterator[LeisurelyCollector]:
     assert gc.get_freeze_count() == 0
 
 
-def test_young_garbage_goes_where_there_is_leisure(collector: LeisurelyCollector) -> None:
+def test_young_garbage_goes_at_the_next_look(collector: LeisurelyCollector) -> None:
     assert not gc.isenabled()
-    garbage = _knots(30_000)
+    garbage = _knots(5_000)
+    collector.look(has_work=True)
+    assert garbage() is None
+
+
+def test_a_little_garbage_is_left(collector: LeisurelyCollector) -> None:
+    garbage = _knots(500)
+    for _ in range(30):
+        collector.look(has_work=False)
+    assert garbage() is not None
+
+
+def _aged(collector: LeisurelyCollector, num_looks: int, *, has_work: bool) -> weakref.ref[_Knot]:
+    """Returns garbage that became garbage after so many looks, each with young garbage of its own."""
+    knot = _Knot()
+    for _ in range(num_looks):
+        _knots(3_000)
+        collector.look(has_work=has_work)
+    return weakref.ref(knot)
+
+
+def test_what_outlived_its_key_waits_for_leisure(collector: LeisurelyCollector) -> None:
+    garbage = _aged(collector, 20, has_work=True)
     for has_work in (True, False, False, True, False, False):
         collector.look(has_work=has_work)
     assert garbage() is not None
@@ -44,27 +66,24 @@ def test_young_garbage_goes_where_there_is_leisure(collector: LeisurelyCollector
     assert garbage() is None
 
 
-def test_a_little_garbage_is_left(collector: LeisurelyCollector) -> None:
-    garbage = _knots(1_000)
-    for _ in range(30):
-        collector.look(has_work=False)
+def test_it_does_not_wait_for_ever(collector: LeisurelyCollector) -> None:
+    garbage = _aged(collector, 200, has_work=True)
     assert garbage() is not None
-
-
-def test_much_garbage_does_not_wait_for_leisure(collector: LeisurelyCollector) -> None:
-    garbage = _knots(210_000)
-    collector.look(has_work=True)
+    for _ in range(2):
+        _knots(3_000)
+        collector.look(has_work=True)
     assert garbage() is None
 
 
-def test_old_garbage_waits_for_a_long_leisure(collector: LeisurelyCollector) -> None:
-    old = _Knot()
-    garbage = weakref.ref(old)
-    for _ in range(22):
-        _knots(25_000)
-        for has_work in (False, False, False, True):
-            collector.look(has_work=has_work)
-    del old
+def test_the_oldest_waits_for_a_long_leisure(collector: LeisurelyCollector) -> None:
+    knot = _Knot()
+    garbage = weakref.ref(knot)
+    for _ in range(11):
+        _aged(collector, 11, has_work=True)
+        for _ in range(3):
+            collector.look(has_work=False)
+    del knot
+    collector.look(has_work=True)
     for _ in range(15):
         collector.look(has_work=False)
     assert garbage() is not None
