@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import pytest
@@ -406,7 +405,3 @@ async def test_a_step_is_copied_as_markdown_and_as_a_command() -> None:
         assert "req-5 not admitted: needs 8+1 blocks" in app.clipboard
         await pilot.press("Y")
         assert app.clipboard == "kvscope show scene.db --step 6"
-
-
-def test_the_screen_needs_no_torch() -> None:
-    assert "torch" not in sys.modules
