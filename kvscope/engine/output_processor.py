@@ -45,15 +45,17 @@ class _Tracked:
             self.last_token_ns = now_ns
 
     def output(self) -> RequestOutput:
+        """The result. A stop string that came with the last token allowed is why it ended, as in vLLM's outputs."""
         request = self.request
+        stop = self.text.stop if self.text is not None else None
         return RequestOutput(
             request_id=request.request_id,
             prompt=request.prompt,
             prompt_token_ids=tuple(request.prompt_token_ids),
             output_token_ids=tuple(request.output_token_ids),
             text=self.text.text if self.text else "",
-            finish_reason=_FINISH_REASONS.get(request.status, "error"),
-            stop_reason=request.stop_reason,
+            finish_reason="stop" if stop is not None else _FINISH_REASONS.get(request.status, "error"),
+            stop_reason=stop if stop is not None else request.stop_reason,
             num_hit_tokens=self.num_hit_tokens,
             num_preemptions=request.num_preemptions,
             ttft_ns=self.ttft_ns,

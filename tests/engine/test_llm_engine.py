@@ -187,6 +187,17 @@ def test_a_stop_string_over_several_tokens_ends_the_request_and_is_never_streame
     ]
 
 
+def test_a_stop_string_that_comes_with_the_last_token_allowed_is_why_it_ended() -> None:
+    """The text is cut there, so "length" would say that there was more. The scheduler saw only the length."""
+    sink = ListSink()
+    engine = scripted_engine({"req-1": b"ab.cd"}, sink=sink)
+    caller = Caller()
+    engine.add_request("hi", {"stop": ".", "max_tokens": 3}, on_update=caller)
+    run(engine)
+    assert (caller.output.text, caller.output.finish_reason, caller.output.stop_reason) == ("ab", "stop", ".")
+    assert [event.reason for event in sink.events(ev.RequestFinished)] == ["length"]
+
+
 def test_text_that_only_begins_like_a_stop_string_is_given_later() -> None:
     engine = scripted_engine({"req-1": b"a\nb$"})
     caller = Caller()
