@@ -195,7 +195,9 @@ def test_a_stop_string_that_comes_with_the_last_token_allowed_is_why_it_ended() 
     engine.add_request("hi", {"stop": ".", "max_tokens": 3}, on_update=caller)
     run(engine)
     assert (caller.output.text, caller.output.finish_reason, caller.output.stop_reason) == ("ab", "stop", ".")
-    assert [event.reason for event in sink.events(ev.RequestFinished)] == ["length"]
+    assert sink.events(ev.RequestFinished) == [
+        ev.RequestFinished(request_id="req-1", reason="length", num_output_tokens=3)
+    ]
 
 
 def test_text_that_only_begins_like_a_stop_string_is_given_later() -> None:
