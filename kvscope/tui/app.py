@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.filter import NoColor
@@ -37,6 +38,7 @@ from kvscope.tui.screens.modals import TextModal
 from kvscope.tui.screens.request import RequestScreen
 from kvscope.tui.screens.time_screen import TimeScreen, key_bindings
 from kvscope.tui.themes import THEMES
+from kvscope.tui.typed_ahead import TypedAhead
 from kvscope.tui.view.glyphs import ASCII, NO_COLOR, UNICODE
 from kvscope.tui.view.help import KeyHelp, help_lines
 from kvscope.tui.view.lines import Line
@@ -100,6 +102,7 @@ class KvscopeApp(App[None]):
         self.breakpoints = Breakpoints(self, open_timeline)
         self.notes = Notes(self)
         self.places = Places(self)
+        self._typed_ahead = TypedAhead(self, super().on_event)
         self._first_timeline = timeline
         self._initial_step = initial_step
         self._open_timeline = open_timeline
@@ -129,6 +132,13 @@ class KvscopeApp(App[None]):
         self.desk.close()
         if self.model.timeline is not None:
             self.model.timeline.close()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys go through `TypedAhead`, everything else as ever."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self._typed_ahead.take(event)
+        else:
+            await super().on_event(event)
 
     # Following
 

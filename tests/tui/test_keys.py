@@ -405,3 +405,41 @@ async def test_a_step_is_copied_as_markdown_and_as_a_command() -> None:
         assert "req-5 not admitted: needs 8+1 blocks" in app.clipboard
         await pilot.press("Y")
         assert app.clipboard == "kvscope show scene.db --step 6"
+
+
+async def at_once(pilot: Pilot[None], *keys: str) -> None:
+    """Presses keys as a terminal hands over a burst: none waits until the one before it has done its work."""
+    for key in keys:
+        pilot.app.post_message(Key(key, key if len(key) == 1 else {"colon": ":", "slash": "/"}.get(key)))
+
+
+async def stands(pilot: Pilot[None], app: KvscopeApp, step: int) -> bool:
+    """Waits until the cursor stands at the step, however busy the machine is."""
+    for _ in range(1000):
+        if app.model.step == step:
+            return True
+        await pilot.pause()
+    return False
+
+
+@pytest.mark.parametrize(
+    ("keys", "step"),
+    [
+        (("colon", "4", "0", "enter", "left"), 39),
+        (("colon", "4", "0", "enter", "colon", "1", "2", "enter", "l", "l"), 14),
+        (("colon", "4", "escape", "h"), 65),
+        (("home", "slash", "r", "e", "q", "-", "3", "escape", "right"), 1),
+        (("p", "left", "left"), 64),
+    ],
+    ids=["go, then a step", "go twice", "left", "search left", "a key that opens nothing here"],
+)
+async def test_keys_that_come_in_one_burst_go_where_the_keys_before_them_led(keys: tuple[str, ...], step: int) -> None:
+    """`:40` typed by a script lost its digits, or left them to the place below."""
+    app = scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await at_once(pilot, *keys)
+        assert await stands(pilot, app, step)
+        await settle(pilot)
+        assert app.model.step == step
+        assert isinstance(app.screen, MainScreen)
