@@ -32,6 +32,9 @@ from kvscope.replay.upgrades import upgraded_copy
 _MAX_VALUE_BYTES = 1 << 28
 """No single value of a recording is as long as 256 MiB."""
 
+MAKE_ONE = "kvscope run --record FILE"
+"""Where recordings come from, for messages."""
+
 _STEPS_A_CHUNK = 128
 _ARRIVED = at.KIND_OF[ev.RequestArrived]
 _MAX_REMEMBERED = 1 << 16
@@ -74,7 +77,7 @@ class RecordingFile:
     def open(cls, path: Path) -> RecordingFile:
         """Opens the file read-only. Raises `RecordingError`."""
         if not path.exists():
-            raise RecordingError(f"there is no file {path}")
+            raise RecordingError(f"there is no file {path}: check the path, or make a recording with {MAKE_ONE}")
         if path.is_dir():
             raise RecordingError(f"{path} is a folder; name a recording in it")
         file = cls(path, _connect(path))
@@ -127,7 +130,7 @@ class RecordingFile:
         raise self._damaged(TypeError(f"{value!r:.40} stands where a number belongs"))
 
     def _damaged(self, error: Exception) -> RecordingError:
-        return RecordingError(f"{self.path} is no recording of kvscope, or is damaged: {_one_line(error)}")
+        return RecordingError(_no_recording(self.path, error))
 
     def close(self) -> None:
         """Closes the file. Where its writer left it in WAL mode and is gone, makes it one file again."""
@@ -456,6 +459,14 @@ class _Chunk:
         return tuple([found[token_id] for token_id in token_ids])
 
 
+def _no_recording(path: Path, error: Exception | None) -> str:
+    """Returns the message for a file that cannot be read as a recording."""
+    return (
+        f"{path} is no recording of kvscope, or is damaged: {_one_line(error)}; "
+        f"give a file made with {MAKE_ONE}, or a copy that is whole"
+    )
+
+
 def _one_line(error: Exception | None) -> str:
     """Returns what SQLite says without what it quotes of the file beyond the first line."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -482,7 +493,7 @@ def _connect(path: Path) -> sqlite3.Connection:
             return connection
         except (sqlite3.Error, UnicodeError) as error:  # SQLite quotes a damaged schema, which need not be UTF-8
             last_error = error
-    raise RecordingError(f"{path} is no recording of kvscope, or is damaged: {_one_line(last_error)}")
+    raise RecordingError(_no_recording(path, last_error))
 
 
 def tidy(path: Path) -> None:

@@ -169,7 +169,10 @@ def test_a_file_that_is_no_recording(kvscope: CommandLine) -> None:
     for command in ("show", "dump", "events"):
         outcome = kvscope(command, "notes.txt")
         assert (outcome.exit_code, outcome.out) == (3, "")
-        assert outcome.err == "kvscope: notes.txt is no recording of kvscope, or is damaged: file is not a database\n"
+        assert outcome.err == (
+            "kvscope: notes.txt is no recording of kvscope, or is damaged: file is not a database; "
+            "give a file made with kvscope run --record FILE, or a copy that is whole\n"
+        )
 
 
 def test_the_version(kvscope: CommandLine) -> None:

@@ -32,7 +32,11 @@ def test_without_a_terminal_it_names_the_command_that_works(kvscope: CommandLine
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [
-        (("none.db",), 3, "there is no file none.db"),
+        (
+            ("none.db",),
+            3,
+            "there is no file none.db: check the path, or make a recording with kvscope run --record FILE",
+        ),
         (("run.db", "--step", "99"), 2, NO_STEP),
         (("run.db", "other.db"), 2, SECOND),
         (("run.db", "--theme", "pink"), 2, "there is no theme 'pink': dark or light"),
