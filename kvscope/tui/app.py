@@ -102,7 +102,7 @@ class KvscopeApp(App[None]):
         self.breakpoints = Breakpoints(self, open_timeline)
         self.notes = Notes(self)
         self.places = Places(self)
-        self._typed_ahead = TypedAhead(self, super().on_event)
+        self.typed_ahead = TypedAhead(self, super().on_event)
         self._first_timeline = timeline
         self._initial_step = initial_step
         self._open_timeline = open_timeline
@@ -136,7 +136,7 @@ class KvscopeApp(App[None]):
     async def on_event(self, event: events.Event) -> None:
         """Keys go through `TypedAhead`, everything else as ever."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
-            await self._typed_ahead.take(event)
+            await self.typed_ahead.take(event)
         else:
             await super().on_event(event)
 

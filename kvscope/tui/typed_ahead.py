@@ -39,9 +39,14 @@ class TypedAhead:
         self._focused: Widget | None = None
         self._num_looks = 0
 
+    @property
+    def is_holding(self) -> bool:
+        """True while what is typed is kept back."""
+        return self._timer is not None
+
     async def take(self, event: events.Key | events.Paste) -> None:
         """Forwards the event, or keeps it until the keys before it have done their work."""
-        if self._timer is not None:
+        if self.is_holding:
             self._held.append(event)
             return
         if isinstance(event, events.Key) and self._moves_focus(event.key):
