@@ -66,10 +66,6 @@ class BlockScreen(Place):
             self.biography.begin_anew()
         super().show()
 
-    def _more_to_show(self) -> None:
-        self.biography.invalidate()
-        self.biography.show()
-
     def follow(self, target: Target) -> None:
         """A request opens its place; a step is gone to, and the block stays in view."""
         self.kvscope.navigation.follow(target)

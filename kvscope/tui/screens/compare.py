@@ -15,6 +15,7 @@ from kvscope.tui.view.layout import NARROW_COLUMNS, SHORT_ROWS, WIDE_COLUMNS
 from kvscope.tui.view.lines import Target
 from kvscope.tui.widgets.compare_panels import BetweenPanel, Comparison, DifferencesPanel, StepsPanel
 from kvscope.tui.widgets.jump_panel import JumpPanel
+from kvscope.tui.widgets.panel import Panel
 
 
 class CompareScreen(Place):
@@ -55,6 +56,10 @@ class CompareScreen(Place):
     def lists(self) -> Sequence[JumpPanel]:
         return (self.differences, self.between)
 
+    @property
+    def panels(self) -> Sequence[Panel]:
+        return (self.steps, *self.lists)
+
     def on_mount(self) -> None:
         self.comparison.attach(self.kvscope, self._more_to_show)
         super().on_mount()
@@ -64,18 +69,13 @@ class CompareScreen(Place):
         left = 40 if columns < NARROW_COLUMNS else 64 if columns >= WIDE_COLUMNS else 47
         self.differences.styles.width = left
         self.between.styles.width = columns - left
-        for panel in (self.steps, *self.lists):
+        for panel in self.panels:
             panel.invalidate()
 
     def show(self) -> None:
         self.header.places = ("compare",)
         self.comparison.ask()
         super().show()
-
-    def _more_to_show(self) -> None:
-        for panel in (self.steps, *self.lists):
-            panel.invalidate()
-            panel.show()
 
     def follow(self, target: Target) -> None:
         """A request opens its place at step B; a step is looked at on the main screen, and A stays marked."""

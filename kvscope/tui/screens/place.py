@@ -14,6 +14,7 @@ from kvscope.tui.view.lines import Target
 from kvscope.tui.widgets.bars import FooterBar, HeaderBar
 from kvscope.tui.widgets.jump_panel import JumpPanel
 from kvscope.tui.widgets.lines_view import LinesView
+from kvscope.tui.widgets.panel import Panel
 
 
 class Place(TimeScreen):
@@ -37,6 +38,17 @@ class Place(TimeScreen):
     def lists(self) -> Sequence[JumpPanel]:
         """The lists of the place, in the order of `tab`."""
         raise NotImplementedError
+
+    @property
+    def panels(self) -> Sequence[Panel]:
+        """All that an answer is drawn in: the lists, and what a place has beside them."""
+        return self.lists
+
+    def _more_to_show(self) -> None:
+        """Draws anew what an answer has brought."""
+        for panel in self.panels:
+            panel.invalidate()
+            panel.show()
 
     def divide(self, columns: int, rows: int) -> None:
         """Gives every part its place in a terminal of this size."""

@@ -17,6 +17,7 @@ from kvscope.tui.view.lines import Target
 from kvscope.tui.view.statistics import next_finding
 from kvscope.tui.widgets.jump_panel import JumpPanel
 from kvscope.tui.widgets.lines_view import LinesView
+from kvscope.tui.widgets.panel import Panel
 from kvscope.tui.widgets.statistics_panels import FindingsPanel, NumbersPanel, StatisticsReading, WholeRunPanel
 
 
@@ -60,6 +61,10 @@ class StatisticsScreen(Place):
     def lists(self) -> Sequence[JumpPanel]:
         return (self.findings, self.numbers)
 
+    @property
+    def panels(self) -> Sequence[Panel]:
+        return (self.run, *self.lists)
+
     def on_mount(self) -> None:
         self.reading.changed = self._more_to_show
         super().on_mount()
@@ -78,18 +83,13 @@ class StatisticsScreen(Place):
         self.numbers.styles.width = columns if self._is_narrow else columns - left
         self.findings.display = not self._is_narrow or not self.numbers.has_focus
         self.numbers.display = not self._is_narrow or not self.findings.display
-        for panel in (self.run, *self.lists):
+        for panel in self.panels:
             panel.invalidate()
 
     def show(self) -> None:
         self.header.places = ("statistics",)
         self.reading.ask()
         super().show()
-
-    def _more_to_show(self) -> None:
-        for panel in (self.run, *self.lists):
-            panel.invalidate()
-            panel.show()
 
     def action_other_panel(self, direction: int) -> None:
         if self._is_narrow:
