@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,12 @@ def test_json_has_a_line_a_case_and_a_figure_a_round(kvscope: CommandLine) -> No
         assert (result["case"], len(result["off_us"]), len(result["recording_us"])) == (name, 2, 2)
         assert min(result["off_us"] + result["recording_us"]) > 0
         assert "vllm_us" not in result
+        assert result["machine"]["versions"]["python"] == platform.python_version()
 
 
 def test_the_table_has_a_row_a_case(kvscope: CommandLine) -> None:
     outcome = kvscope("bench", "scheduler", "--pairs", "1", "--steps", "10")
-    assert [line.split("  ")[0] for line in outcome.out.splitlines()] == ["µs a step", "3 decode", "3 decode, hits"]
+    assert [line.split("  ")[0] for line in outcome.out.splitlines()[2:]] == ["µs a step", "3 decode", "3 decode, hits"]
 
 
 def test_an_interpreter_that_is_not_there_is_one_line(kvscope: CommandLine) -> None:

@@ -1,11 +1,10 @@
-"""`kvscope bench`: what kvscope's parts cost, as ratios where a peer exists."""
+"""`kvscope bench scheduler`: schedule and update of a step, beside vLLM's own scheduler."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import statistics
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,20 +15,12 @@ if TYPE_CHECKING:
 
     from kvscope.session.bench_scheduler import CaseTimes
 
-bench = typer.Typer(help="Measure kvscope's own parts.", no_args_is_help=True, rich_markup_mode=None)
+
+def register(bench: typer.Typer) -> None:
+    """Adds the command."""
+    bench.command()(scheduler)
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the group of commands."""
-    app.add_typer(bench, name="bench")
-
-
-@bench.callback()
-def group() -> None:
-    """Measure kvscope's own parts."""
-
-
-@bench.command()
 def scheduler(
     vllm: Annotated[Path | None, typer.Option(help="Python that has vLLM, to run its scheduler on the same.")] = None,
     pairs: Annotated[int, typer.Option(min=1, help="Interleaved rounds of each case.")] = 5,
@@ -37,29 +28,29 @@ def scheduler(
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each case.")] = False,
 ) -> None:
     """Time schedule and update of a step, recording off and on, and beside vLLM's own scheduler."""
+    from kvscope.cli.progress_line import ProgressLine
+    from kvscope.session.bench_measure import this_machine
     from kvscope.session.bench_scheduler import CASES, CaseTimes, VllmScheduler, time_kvscope
 
+    progress = ProgressLine()
+    machine = this_machine()
     with contextlib.ExitStack() as stack:
         other = stack.enter_context(VllmScheduler(vllm)) if vllm is not None else None
+        if not as_json:
+            print(*machine.lines(), sep="\n", flush=True)
         for number, case in enumerate(CASES):
             times = CaseTimes(case, [], [], [])
             for round_number in range(pairs):
-                _show_progress(f"{case.name}: round {round_number + 1} of {pairs}")
+                progress.loading(f"{case.name}: round {round_number + 1} of {pairs}", None)
                 times.off_us.append(time_kvscope(case, steps, is_recording=False))
                 if other is not None:
                     times.vllm_us.append(other.time(case, steps))
                 times.on_us.append(time_kvscope(case, steps, is_recording=True))
-            _show_progress("")
+            progress.clear()
             if as_json:
-                print(json.dumps(_as_json(times)), flush=True)
+                print(json.dumps(_as_json(times) | {"machine": machine.as_json()}), flush=True)
             else:
                 _print_row(times, has_head=number == 0)
-
-
-def _show_progress(text: str) -> None:
-    """Replaces the line on a terminal's standard error."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def _print_row(times: CaseTimes, *, has_head: bool) -> None:
