@@ -66,10 +66,12 @@ class Decoder:
         self.config = config
         self.dtype = embedding_weight.dtype
         self.device = embedding_weight.device
-        self._embedding = embedding_weight
-        self._layers = layers
-        self._final_norm = final_norm
-        self._lm_head = lm_head
+        self.embedding_weight = embedding_weight
+        self.layers = layers
+        self.final_norm = final_norm
+        self.lm_head = lm_head
+        self.rotary = rotary
+        """Cosines and sines, float32 `[num_positions, head_dim // 2]`."""
         cos, sin = (table.to(device=self.device, dtype=self.dtype) for table in rotary)
         self._cos = torch.cat([cos, cos], -1).unsqueeze(1)
         self._sin = sin.unsqueeze(1)
@@ -96,8 +98,8 @@ class Decoder:
         config = self.config
         norm_shape, eps = (config.hidden_size,), config.rms_norm_eps
         cos, sin = self._cos.index_select(0, positions), self._sin.index_select(0, positions)
-        hidden = embedding(token_ids, self._embedding)
-        for index, layer in enumerate(self._layers):
+        hidden = embedding(token_ids, self.embedding_weight)
+        for index, layer in enumerate(self.layers):
             normed = rms_norm(hidden, norm_shape, layer.input_norm, eps)
             hidden.add_(self._attend(index, layer, normed, cos, sin, cache, metadata))
             normed = rms_norm(hidden, norm_shape, layer.post_attention_norm, eps)
@@ -107,7 +109,7 @@ class Decoder:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Returns logits `[num_rows, vocab_size]` of hidden states `[num_rows, hidden_size]`, in the model's dtype."""
-        return self._lm_head(rms_norm(hidden, (self.config.hidden_size,), self._final_norm, self.config.rms_norm_eps))
+        return self.lm_head(rms_norm(hidden, (self.config.hidden_size,), self.final_norm, self.config.rms_norm_eps))
 
     def _attend(
         self,

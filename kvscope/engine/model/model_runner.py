@@ -14,8 +14,8 @@ import torch
 from kvscope.engine.model.attention import Span, build_metadata, order_spans
 from kvscope.engine.model.decoder import Decoder
 from kvscope.engine.model.sampler import Sampler, SamplingRow
-from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput, TokenLogprobs
-from kvscope.engine.scheduling.request import Request
+from kvscope.engine.model.verification import collect_sampled, tokens_to_feed
+from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput
 
 
 class TorchModelRunner:
@@ -28,11 +28,7 @@ class TorchModelRunner:
 
     @torch.inference_mode()
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
-        """Computes the scheduled tokens and samples for every request whose tokens are complete.
-
-        Drafts are verified: each position is sampled as if there were none, and drafts are accepted as long as they
-        equal what was sampled.
-        """
+        """Computes the scheduled tokens and samples for every request whose tokens are complete."""
         if not output.requests:
             return ModelRunnerOutput(sampled_token_ids=[])
         started_ns = time.perf_counter_ns()
@@ -40,15 +36,7 @@ class TorchModelRunner:
         self._wait_for_device()
         forwarded_ns = time.perf_counter_ns()
         token_ids, logprobs = self.sampler.sample(logits, rows) if rows else ([], [])
-        result = ModelRunnerOutput(sampled_token_ids=[])
-        first = 0
-        for request, count in zip(output.requests, num_rows, strict=True):
-            drafts = output.scheduled_spec_tokens.get(request.request_id, [])
-            accepted = _accept(token_ids[first : first + count], drafts)
-            result.sampled_token_ids.append(accepted)
-            if request.sampling.logprobs is not None and accepted:
-                result.logprobs[request.request_id] = _present(logprobs[first : first + len(accepted)])
-            first += count
+        result = collect_sampled(output, num_rows, token_ids, logprobs)
         result.forward_ns = forwarded_ns - started_ns
         result.sample_ns = time.perf_counter_ns() - forwarded_ns
         return result
@@ -61,7 +49,12 @@ class TorchModelRunner:
         ]
         order = order_spans(spans)
         fed: list[Sequence[int]] = [
-            _tokens_to_feed(request, span, output.scheduled_spec_tokens.get(request.request_id, []))
+            tokens_to_feed(
+                request,
+                span.num_computed_tokens,
+                span.num_tokens,
+                output.scheduled_spec_tokens.get(request.request_id, []),
+            )
             for request, span in zip(output.requests, spans, strict=True)
         ]
         ends = dict(zip(order, np.cumsum([spans[i].num_tokens for i in order]).tolist(), strict=True))
@@ -103,23 +96,3 @@ class TorchModelRunner:
     def _wait_for_device(self) -> None:
         if self.decoder.device.type == "cuda":
             torch.cuda.synchronize(self.decoder.device)
-
-
-def _tokens_to_feed(request: Request, span: Span, drafts: Sequence[int]) -> Sequence[int]:
-    own = request.all_token_ids[span.num_computed_tokens : span.seq_len]
-    if len(own) == span.num_tokens:
-        return own
-    # A draft of -1 only holds a place: whatever is fed there, it is never accepted.
-    return [*own, *(max(draft, 0) for draft in drafts)]
-
-
-def _accept(sampled: list[int], drafts: Sequence[int]) -> list[int]:
-    """Returns the sampled tokens up to the first that differs from the draft at its place, that one included."""
-    for num_accepted, draft in enumerate(drafts):
-        if num_accepted < len(sampled) and sampled[num_accepted] != draft:
-            return sampled[: num_accepted + 1]
-    return sampled
-
-
-def _present(logprobs: Sequence[TokenLogprobs | None]) -> list[TokenLogprobs]:
-    return [entry for entry in logprobs if entry is not None]
