@@ -68,7 +68,10 @@ def distribution(values: Iterable[float]) -> Distribution | None:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar of a histogram: how many values lie from `low` on and below `high`, the last bar's `high` included."""
+    """One bar of a histogram: how many values lie from `low` on and below `high`, the last bar's `high` included.
+
+    Of whole numbers `high` is the largest one that belongs to the bar.
+    """
 
     low: float
     high: float
@@ -87,3 +90,15 @@ def histogram(values: Sequence[float], num_bars: int) -> list[Bar]:
     for value in values:
         counts[min(int((value - low) / width), num_bars - 1)] += 1
     return [Bar(low + width * index, low + width * (index + 1), count) for index, count in enumerate(counts)]
+
+
+def whole_histogram(values: Sequence[int], num_bars: int) -> list[Bar]:
+    """Returns at most so many bars of whole numbers, of equal width, from the smallest to the largest value."""
+    if not values:
+        return []
+    low, high = min(values), max(values)
+    width = -(-(high - low + 1) // num_bars)
+    counts = [0] * -(-(high - low + 1) // width)
+    for value in values:
+        counts[(value - low) // width] += 1
+    return [Bar(low + width * index, low + width * (index + 1) - 1, count) for index, count in enumerate(counts)]

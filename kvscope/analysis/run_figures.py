@@ -178,8 +178,10 @@ class RunFigures:
     num_failed_steps: int = 0
     num_empty_steps: int = 0
     """Steps that scheduled nothing while something waited."""
-    num_draft_tokens: int = 0
-    num_accepted_drafts: int = 0
+    verifications: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """How often so many drafts of a request were verified in a step and so many of them accepted."""
+    num_rolled_back_tokens: int = 0
+    """Tokens that were computed for rejected drafts, and taken back."""
     last_failed_allocation: FailedAllocation | None = None
     num_evicted_blocks: int = 0
     """Only where the block events were there."""
@@ -361,8 +363,8 @@ class FigureCollector:
 
     def _verified(self, event: ev.DraftsVerified) -> None:
         self.figures.requests[event.request_id].num_computed_tokens -= event.num_rolled_back
-        self.figures.num_draft_tokens += event.num_drafts
-        self.figures.num_accepted_drafts += event.num_accepted
+        self.figures.verifications[event.num_drafts, event.num_accepted] += 1
+        self.figures.num_rolled_back_tokens += event.num_rolled_back
 
     def _step_finished(self, event: ev.StepFinished) -> None:
         values = self._values

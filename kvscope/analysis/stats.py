@@ -14,6 +14,7 @@ from typing import Literal
 from kvscope.analysis.latencies import RequestLatency, Unit, latencies, unit_of
 from kvscope.analysis.percentiles import Distribution, distribution
 from kvscope.analysis.run_figures import FIGURE_KINDS, RequestFigures, RunFigures, run_figures
+from kvscope.analysis.speculation import Speculation, speculation
 from kvscope.analysis.wrong_readings import Warning, budget_use, wrong_readings
 from kvscope.errors import UsageError
 from kvscope.replay.timeline import StepSummary, Timeline
@@ -136,6 +137,8 @@ class RunStatistics:
     occupancy: Occupancy | None
     occupancy_columns: tuple[float, ...]
     """The share of live blocks over time: the peaks of at most `OCCUPANCY_COLUMNS` stretches of equal length."""
+    speculation: Speculation | None
+    """None where nothing was drafted."""
     warnings: list[Warning]
 
 
@@ -164,6 +167,7 @@ def statistics(figures: RunFigures, summaries: Sequence[StepSummary] = ()) -> Ru
         times=_time_shares(figures),
         occupancy=_occupancy(figures, summaries),
         occupancy_columns=_occupancy_columns(figures, summaries),
+        speculation=speculation(figures),
         warnings=wrong_readings(figures, requests),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvscope.analysis.number_text import number, share
+from kvscope.analysis.speculation import Speculation
 from kvscope.analysis.stats import RunStatistics
 
 
@@ -42,9 +43,8 @@ def figure_words(found: RunStatistics) -> list[tuple[str, str]]:
             else "none",
         )
     )
-    if figures.num_draft_tokens:
-        rate = figures.num_accepted_drafts / figures.num_draft_tokens
-        said.append(("drafts", f"{share(rate)} of {number(figures.num_draft_tokens)} accepted"))
+    if found.speculation is not None:
+        said += _speculation_words(found.speculation)
     if found.occupancy is not None:
         pool = found.occupancy
         said.append(
@@ -63,6 +63,26 @@ def figure_words(found: RunStatistics) -> list[tuple[str, str]]:
     if found.times is not None:
         said.append(("time", _times_text(found)))
     return said
+
+
+def _speculation_words(found: Speculation) -> list[tuple[str, str]]:
+    """Says how many drafts were accepted, at which position, and what each verification gave for what it computed."""
+    positions = ", ".join(
+        f"{position.position}: {number(position.num_accepted)} of {number(position.num_drafted)}"
+        for position in found.positions
+    )
+    emitted = found.num_verifications + found.num_accepted
+    return [
+        ("drafts", f"{share(found.acceptance_rate)} of {number(found.num_drafted)} accepted; by position {positions}"),
+        (
+            "",
+            f"{number(found.num_verifications)} verifications computed "
+            f"{number(found.num_verifications + found.num_drafted)} tokens and emitted {number(emitted)}: "
+            f"{number(found.mean_acceptance_length, 2)} a verification for "
+            f"{number(found.tokens_computed_per_emitted, 2)} computed each; {number(found.num_rolled_back)} computed "
+            f"tokens taken back, {number(found.num_accepted)} steps of a request saved",
+        ),
+    ]
 
 
 def _throughput_text(found: RunStatistics) -> str:

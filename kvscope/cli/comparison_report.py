@@ -6,14 +6,13 @@ import dataclasses
 from typing import Any
 
 from kvscope.analysis.comparison import Comparison, FirstDifference, Pair
-from kvscope.analysis.decisions import Decision
+from kvscope.analysis.decision_words import count_pairs, decision_text
 from kvscope.analysis.run_figures import FailedAllocation, RunFigures
 from kvscope.analysis.stats import LatencySummary, throughput
 from kvscope.analysis.text import visible
 from kvscope.cli.plain_table import number, table, wrapped
 
 _MAX_REQUESTS = 12
-_MAX_NAMES = 8
 _LATENCY_NAMES = ("ttft", "queue", "itl", "end_to_end")
 
 
@@ -32,61 +31,15 @@ def difference_text(difference: FirstDifference | None, base: str = "base", chan
     return lines
 
 
-def decision_text(decision: Decision, fields: tuple[str, ...] = (), other: Decision | None = None) -> str:
-    """Returns a decision in words; of many requests only those that got something else in the other decision."""
-    parts = [f"{decision.num_scheduled_tokens} tokens"]
-    if decision.scheduled:
-        shared = set(other.scheduled) if other is not None and len(decision.scheduled) > _MAX_NAMES else set()
-        own = [f"{visible(key)} {tokens}" for key, tokens in decision.scheduled if (key, tokens) not in shared]
-        num_same = len(decision.scheduled) - len(own)
-        same = [f"{num_same} others as in the other run"] if num_same else []
-        parts[0] += ": " + "; ".join([*([some(own)] if own else []), *same])
-    for word, names in (
-        ("preempted", decision.preempted),
-        ("admitted", decision.admitted),
-        ("resumed", decision.resumed),
-    ):
-        if names:
-            parts.append(f"{word} {some([visible(key) for key in names])}")
-    hits = [f"{visible(key)} {tokens}" for key, tokens in decision.hits if tokens]
-    if hits:
-        parts.append(f"hit tokens {some(hits)}")
-    if "drafts" in fields:
-        parts.append("drafts " + (some([f"{visible(key)} {count}" for key, count in decision.drafts]) or "none"))
-    parts.append(f"admission ended by {decision.stop}" if decision.stop else "not scheduled")
-    return "; ".join(parts)
-
-
-def some(names: list[str], limit: int = _MAX_NAMES) -> str:
-    """Returns the first names, and how many more there are."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
-
-
 def figures_text(comparison: Comparison, base_name: str, changed_name: str) -> list[str]:
     """Returns the counts of both runs."""
-    base, changed = comparison.base, comparison.changed
-    rows: list[tuple[str, float, float]] = [
-        ("steps", base.num_steps, changed.num_steps),
-        ("empty steps while something waits", base.num_empty_steps, changed.num_empty_steps),
-        ("preemptions", len(base.preemptions), len(changed.preemptions)),
-        ("tokens computed twice", base.num_recomputed_tokens, changed.num_recomputed_tokens),
-        ("prefix hit tokens", base.num_hit_tokens, changed.num_hit_tokens),
-    ]
-    if base.min_free_blocks is not None and changed.min_free_blocks is not None:
-        rows.append(("evicted blocks", base.num_evicted_blocks, changed.num_evicted_blocks))
-        rows.append(("fewest free blocks", base.min_free_blocks, changed.min_free_blocks))
-    rows += [
-        (f"steps ended by {reason}", base.stops[reason], changed.stops[reason])
-        for reason in sorted(set(base.stops) | set(changed.stops))
-    ]
     return table(
         ("", base_name, changed_name, "change"),
-        [(name, number(left), number(right), _signed(right - left)) for name, left, right in rows],
+        [(pair.name, number(pair.a), number(pair.b), _signed(pair.b - pair.a)) for pair in count_pairs(comparison)],
     )
 
 
-def _signed(change: float) -> str:
+def _signed(change: int) -> str:
     return "=" if change == 0 else f"{change:+,.0f}".replace("-", "−")
 
 
@@ -132,6 +85,10 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
             "changed": len(changed.preemptions),
             "base_list": base.preemptions,
             "changed_list": changed.preemptions,
+        },
+        "preemptions_per_request": {
+            "base": {pair.request_id: pair.num_preemptions.base or 0 for pair in comparison.requests},
+            "changed": {pair.request_id: pair.num_preemptions.changed or 0 for pair in comparison.requests},
         },
         "first_admitted_changed": {
             pair.request_id: [pair.first_admitted.base, pair.first_admitted.changed]

@@ -9,8 +9,9 @@ from typing import Any
 
 from kvscope.analysis.detectors import Finding
 from kvscope.analysis.latencies import RequestLatency, Unit
-from kvscope.analysis.percentiles import Distribution, histogram
+from kvscope.analysis.percentiles import Distribution, histogram, whole_histogram
 from kvscope.analysis.run_figures import RequestFigures
+from kvscope.analysis.speculation import Speculation
 from kvscope.analysis.stats import GroupSummary, LatencySummary, RunStatistics
 from kvscope.analysis.stats_words import figure_words
 from kvscope.analysis.text import visible
@@ -85,10 +86,10 @@ def _occupancy_line(found: RunStatistics) -> list[str]:
 
 
 def _histogram_lines(found: RunStatistics, name: str, unit: Unit) -> list[str]:
-    values: list[float] = []
+    values: list[int] = []
     for time in found.requests:
         values += time.itls if name == "itl" else [value for value in (getattr(time, name),) if value is not None]
-    bars = histogram(values, _NUM_BARS)
+    bars = histogram(values, _NUM_BARS) if unit == "ns" else whole_histogram(values, _NUM_BARS)
     if not bars:
         return []
     most = max(bar.num_values for bar in bars)
@@ -197,7 +198,7 @@ def as_json(
         "stop_steps": dict(figures.stops),
         "stop_steps_while_waiting": dict(figures.stops_with_waiting),
         "num_empty_steps": figures.num_empty_steps,
-        "drafts": {"num_proposed": figures.num_draft_tokens, "num_accepted": figures.num_accepted_drafts},
+        "drafts": _speculation_json(found.speculation),
         "occupancy": _optional(found.occupancy),
         "times": None
         if found.times is None
@@ -232,6 +233,17 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
 def latencies_json(summary: LatencySummary) -> dict[str, Any]:
     """Returns the distributions by name."""
     return {key: _optional(getattr(summary, key)) for key in _LATENCIES}
+
+
+def _speculation_json(found: Speculation | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        **dataclasses.asdict(found),
+        "acceptance_rate": found.acceptance_rate,
+        "mean_acceptance_length": found.mean_acceptance_length,
+        "tokens_computed_per_emitted": found.tokens_computed_per_emitted,
+    }
 
 
 def _optional(record: Any) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvscope.analysis.percentiles import Bar, Distribution, distribution, histogram, percentile
+from kvscope.analysis.percentiles import Bar, Distribution, distribution, histogram, percentile, whole_histogram
 
 
 def test_a_percentile_lies_between_the_two_values_next_to_its_rank() -> None:
@@ -30,3 +30,10 @@ def test_no_values_have_no_distribution() -> None:
 def test_a_histogram_counts_each_value_once_the_largest_in_the_last_bar() -> None:
     assert histogram([0, 1, 2, 2, 5, 7, 8], 4) == [Bar(0, 2, 2), Bar(2, 4, 2), Bar(4, 6, 1), Bar(6, 8, 2)]
     assert histogram([3, 3], 4) == [Bar(3, 3, 2)]
+
+
+def test_bars_of_whole_numbers_end_at_whole_numbers() -> None:
+    assert whole_histogram([0, 1, 1, 0, 1], 10) == [Bar(0, 0, 2), Bar(1, 1, 3)]
+    # 3 to 12 are ten numbers; four bars take three each, the last one holds 12 alone.
+    assert whole_histogram([3, 4, 5, 6, 12], 4) == [Bar(3, 5, 3), Bar(6, 8, 1), Bar(9, 11, 0), Bar(12, 14, 1)]
+    assert whole_histogram([], 4) == []

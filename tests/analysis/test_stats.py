@@ -7,7 +7,9 @@ import pytest
 from kvscope.analysis.latencies import RequestLatency, latencies
 from kvscope.analysis.percentiles import Distribution
 from kvscope.analysis.run_figures import FIGURE_KINDS, Admission, run_figures
+from kvscope.analysis.speculation import Position, Speculation
 from kvscope.analysis.stats import HitSummary, Throughput, group_summaries, read_statistics
+from kvscope.analysis.stats_words import figure_words
 from kvscope.analysis.wrong_readings import wrong_readings
 from kvscope.errors import UsageError
 from tests.analysis.reading import read
@@ -152,3 +154,27 @@ def test_wrong_readings_are_named_where_the_figures_show_them_and_only_there() -
     assert "own_hits" not in readings("c13_self_vs_cross")
     calm = read_statistics(read(sharing()))
     assert wrong_readings(calm.figures, calm.requests) == []
+
+
+def test_drafts_by_position_and_what_each_verification_gave() -> None:
+    """`a` comes plainly; `bc` is right and gives b, c, d; `xx` gives e; `fx` is half right and gives f, g; then h."""
+    made = scenario(num_spec_tokens=2).request("r", "pq", reply="abcdefgh", drafts=("bc", "xx", "fx"))
+    found = read_statistics(read(made.run()))
+    assert found.speculation == Speculation(
+        num_verifications=3,
+        num_drafted=6,
+        num_accepted=3,
+        num_rolled_back=3,
+        positions=(
+            Position(position=1, num_drafted=3, num_accepted=2),
+            Position(position=2, num_drafted=3, num_accepted=1),
+        ),
+    )
+    # Nine tokens computed, six emitted.
+    assert (found.speculation.mean_acceptance_length, found.speculation.tokens_computed_per_emitted) == (2, 1.5)
+    assert (found.throughput.num_steps, found.throughput.num_output_tokens) == (5, 8)
+    assert dict(figure_words(found))["drafts"] == "50.0% of 6 accepted; by position 1: 2 of 3, 2: 1 of 3"
+
+
+def test_without_drafts_there_is_no_speculation() -> None:
+    assert read_statistics(read(sharing())).speculation is None

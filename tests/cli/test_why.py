@@ -9,10 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from kvscope.analysis.text import cell_width
+from kvscope.analysis.why import explain
+from kvscope.analysis.why.layout import as_text
+from kvscope.analysis.why.report import report
 from kvscope.cli.main import app
 from kvscope.engine.scheduling.scenario import parse_scenario
 from kvscope.errors import KvscopeError
 from kvscope.session.simulation import simulate
+from tests.analysis.reading import read
+from tests.builders import scenario
 from tests.cases import cases
 
 
@@ -108,3 +113,21 @@ def test_control_characters_in_ids_are_shown_not_obeyed(tmp_path: Path) -> None:
     simulate(parse_scenario(workload), recording=tmp_path / "ids.db")
     assert "␛[31mred⏎" in _run(tmp_path / "ids.db", "waits")
     assert "\x1b" not in _run(tmp_path / "ids.db", "\x1b[31mred\n")
+
+
+def test_a_prompt_that_may_not_be_cut_waits_for_tokens_not_for_blocks() -> None:
+    """a takes 6 of 8 tokens; b, uncut, needs 4, next gets 7; c would have fitted, d not."""
+    made = scenario(budget=8, enable_chunked_prefill=False).request("a", "aaaaaa", reply="12")
+    run = made.request("b", "bbbb", reply="1").request("c", "cc", reply="1").request("d", "ddd", reply="1").run()
+    with_b = as_text(report(explain(read(run), "b"))).splitlines()
+    assert with_b[3:7] == [
+        "WHY",
+        "✗ waited 1 step (step 0): it needed 4 tokens in one piece, 2 were left; 7 tokens",
+        "  of the next step were left for it: admitted at step 1",
+        "↳ meanwhile c (0) would have fitted",
+    ]
+    start = with_b.index("WHO BEHIND IT WOULD HAVE FITTED AT STEP 0")
+    assert with_b[start + 2 : start + 4] == [
+        "  ✓  c           1    29  held up by those ahead alone",
+        "  ✗  d           1    29  its prompt is longer than the tokens left",
+    ]

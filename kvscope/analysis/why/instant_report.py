@@ -9,10 +9,7 @@ from kvscope.analysis.why.changes import Change
 from kvscope.analysis.why.instant import AdmissionTest, Holder, WaitingInstant
 from kvscope.analysis.why.layout import Line, Section, sentence, table
 from kvscope.analysis.why.wait_records import Wait, WaitStep
-from kvscope.analysis.why.words import (
-    still_blocked,
-    tokens_by_request,
-)
+from kvscope.analysis.why.words import failed_in_short, still_blocked, tokens_by_request
 
 _MAX_HOLDERS = 12
 _MAX_BEHIND = 8
@@ -111,7 +108,7 @@ def _behind(row: WaitStep) -> Iterator[Line]:
                 request(request_id),
                 "-" if need is None else str(need),
                 str(row.free),
-                "held up by those ahead alone" if fits else dim("would not have fitted"),
+                "held up by those ahead alone" if fits else dim(failed_in_short(row.failed_behind.get(request_id))),
             ]
         )
     yield from table(("", "request", "need", "free", ""), rows, right=(2, 3))
@@ -129,12 +126,12 @@ def _changes(request_id: str, instant: WaitingInstant) -> Iterator[Line]:
         if whole:
             row.append(_value(whole[change.setting]) if change.setting in whole else "")
         rows.append(row)
-    header = ("setting", "recorded", "in this step", *(("from the first step on",) if whole else ()))
+    header = ("setting", "recorded", "in this step", *(("from step 0 on",) if whole else ()))
     yield from table(header, rows)
     yield from _why_none_helps(request_id, instant.changes)
     inexact = [change.setting for change in instant.changes_from_start if not change.is_exact]
     if inexact:
-        words = f"from the first step on, {', '.join(inexact)}: by tokens that were made up beyond the recorded ones"
+        words = f"from step 0 on, {', '.join(inexact)}: by tokens that were made up beyond the recorded ones"
         yield sentence("", dim(words))
     yield from _capacity(instant)
 
@@ -176,7 +173,7 @@ def _value(change: Change) -> Part:
         return dim("none helps")
     extra = ""
     if change.watermark_blocks is not None:
-        extra = f" (keeps {count(change.watermark_blocks, 'block')})"
+        extra = f" ({count(change.watermark_blocks, 'block')})"
     elif change.difference is not None:
         extra = f" ({change.difference:+d})"
     return strong(f"{_shown(change.value)}{extra}")

@@ -41,6 +41,8 @@ class WaitStep:
     num_behind: int
     fit_alone: tuple[str, ...]
     """Those behind it that would have been admitted, each alone, had it stood at the head."""
+    failed_behind: dict[str, QueueTest]
+    """The first test that each of the others behind it fails."""
     running_with_lower_priority: tuple[str, ...]
     """Larger number."""
     running_with_equal_priority: tuple[str, ...]

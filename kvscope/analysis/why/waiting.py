@@ -237,6 +237,7 @@ def wait_step(
         needs_behind={other.request_id: other.need_blocks for other in behind},
         num_behind=len(queues.waiting) - position - 1,
         fit_alone=tuple(other.request_id for other in behind if other.fits),
+        failed_behind={other.request_id: other.reason for other in behind if other.reason is not None},
         running_with_lower_priority=tuple(lower),
         running_with_equal_priority=tuple(equal),
         scheduled_tokens={key: share.num_tokens for key, share in facts.shares.items()},

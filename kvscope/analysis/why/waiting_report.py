@@ -11,6 +11,7 @@ from kvscope.analysis.why.wait_records import LetIn, Stretch, Wait, WaitStep
 from kvscope.analysis.why.words import (
     BLOCK_TESTS,
     TEST_NAMES,
+    TOKEN_TESTS,
     names,
     span_of,
     steps_listed,
@@ -137,16 +138,21 @@ def _let_in_words(wait: Wait, let_in: LetIn) -> list[Part]:
     if let_in.admitted_before:
         causes += ["; " if causes else "", *names(let_in.admitted_before), " went before it"]
     if not causes:
-        words = {
-            "budget": f"{count(let_in.token_budget_left, 'token')} of the next step were left for it",
-            "preempted": "the next step preempted nobody",
-        }
-        causes.append(words.get(let_in.reason or "", "blocks came free otherwise"))
+        causes.append(_let_in_by_nobody(let_in))
     parts += causes
     parts += [f": {wait.ended} at step ", step_span(wait.ended_step if wait.ended_step is not None else -1)]
     if let_in.reason in BLOCK_TESTS or let_in.freed_blocks:
         parts.append(dim(f" with {let_in.free_before_admission} free, of which it took {let_in.taken_blocks}"))
     return parts
+
+
+def _let_in_by_nobody(let_in: LetIn) -> str:
+    """Says what let it in where nobody finished, was aborted or went before it."""
+    if let_in.reason in TOKEN_TESTS:
+        return f"{count(let_in.token_budget_left, 'token')} of the next step were left for it"
+    if let_in.reason == "preempted":
+        return "the next step preempted nobody"
+    return "blocks came free otherwise"
 
 
 def stretch_table(waits: Sequence[Wait]) -> Iterator[Line]:

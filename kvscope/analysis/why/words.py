@@ -27,6 +27,7 @@ TEST_NAMES: Mapping[QueueTest, str] = {
     "policy": "the batch is closed",
     "other": "another test",
 }
+TOKEN_TESTS: tuple[QueueTest, ...] = ("budget", "chunked_prefill_off", "spec_pad_budget")
 BLOCK_TESTS: tuple[QueueTest, ...] = ("full_isl", "full_isl_watermark", "blocks", "watermark")
 
 
@@ -77,6 +78,29 @@ def still_blocked(blocked: StillBlocked, request_id: str) -> tuple[Span, ...]:
             return say("the batch is closed")
         case "empty" | "other":
             return say(dim(blocked.reason))
+
+
+def failed_in_short(reason: QueueTest | None) -> str:
+    """Returns why a request behind the head would not have been admitted either, in a few words."""
+    match reason:
+        case "full_isl" | "full_isl_watermark":
+            return "too few blocks for all its tokens"
+        case "blocks" | "watermark":
+            return "too few blocks for its first chunk"
+        case "budget":
+            return "no tokens are left for it"
+        case "chunked_prefill_off":
+            return "its prompt is longer than the tokens left"
+        case "spec_pad_budget":
+            return "no tokens are left for it with its drafts"
+        case "max_num_seqs":
+            return "no sequence is free"
+        case "preempted":
+            return "a preempting step admits no one"
+        case "policy":
+            return "the batch is closed"
+        case _:
+            return "would not have fitted"
 
 
 def milliseconds(duration_ns: int | None) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.latencies import Unit
 from kvscope.analysis.number_text import duration, number
-from kvscope.analysis.percentiles import Bar, Distribution, histogram
+from kvscope.analysis.percentiles import Bar, Distribution, histogram, whole_histogram
 from kvscope.analysis.spans import Span as WordSpan
 from kvscope.analysis.spans import count, wrap
 from kvscope.analysis.stats import RunStatistics
@@ -44,7 +44,8 @@ def run_figures(found: RunStatistics) -> RunFigures:
     """Works out what looks at every request and token."""
     gaps = [gap for request in found.requests for gap in request.itls]
     ends = Counter(request.finish_reason or "unfinished" for request in found.figures.requests.values())
-    return RunFigures(statistics=found, gaps=histogram(gaps, NUM_BARS), ends=ends)
+    bars = histogram(gaps, NUM_BARS) if found.latencies.unit == "ns" else whole_histogram(gaps, NUM_BARS)
+    return RunFigures(statistics=found, gaps=bars, ends=ends)
 
 
 def latency_entries(found: RunStatistics, width: int) -> list[Entry]:

@@ -13,6 +13,7 @@ from kvscope.analysis.why.changes import Change
 from kvscope.analysis.why.here import Outlook, WaitingHere
 from kvscope.analysis.why.here_report import answer_words, behind_words, change_words, is_blocks_test
 from kvscope.analysis.why.instant import AdmissionTest, Holder
+from kvscope.analysis.why.words import failed_in_short
 from kvscope.tui.view.entries import Entry, heading
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import (
@@ -208,7 +209,7 @@ def behind_entries(here: WaitingHere, width: int, glyphs: Glyphs) -> list[Entry]
     for request_id, need in row.needs_behind.items():
         fits = request_id in row.fit_alone
         figure = "?" if need is None else f"{need:>3}{watermark} {'≤' if need + row.watermark <= row.free else '>'}"
-        note = "blocked by the head alone" if fits else "would not fit"
+        note = "blocked by the head alone" if fits else failed_in_short(row.failed_behind.get(request_id))
         on = "selected" if request_id == here.asked.request_id else ""
         line: Line = (
             Span(f" {glyphs.passed} " if fits else " ✗ ", "bold hit" if fits else "dim"),
