@@ -29,6 +29,10 @@ def why(
         str | None, typer.Argument(help="The request; without one, a table of all of them.", show_default=False)
     ] = None,
     step: Annotated[int | None, typer.Option(help="Look at this step from near.", show_default=False)] = None,
+    from_start: Annotated[
+        bool,
+        typer.Option("--from-start", help="Repeat even a long run for what would have admitted it from step 0."),
+    ] = False,
     wants_json: Annotated[bool, typer.Option("--json", help="All figures as one line of JSON.")] = False,
 ) -> None:
     """Explain why a request waited, was preempted, missed the prefix cache, or was slow.
@@ -48,7 +52,7 @@ def why(
         if timeline.last_step >= MANY_STEPS:
             print(f"looking at up to {timeline.last_step + 1} steps, one by one …", file=sys.stderr)
         if request is not None:
-            answer = explain(timeline, request, step)
+            answer = explain(timeline, request, step, repeats_any_run=from_start)
             print(as_json(answer) if wants_json else as_text(report(answer)))
             return
         run, findings = overview(timeline), find_all(timeline)

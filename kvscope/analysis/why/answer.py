@@ -95,8 +95,12 @@ class WhyAnswer:
     slow: SlowAnswer
 
 
-def explain(timeline: Timeline, request_id: str, step: int | None = None) -> WhyAnswer:
+def explain(
+    timeline: Timeline, request_id: str, step: int | None = None, *, repeats_any_run: bool = False
+) -> WhyAnswer:
     """Returns the answer. Moves the timeline.
+
+    What would have admitted it from the first step on is found by repeating the run; a long one only on request.
 
     Raises:
         UsageError: there is no such request, or it did not live at `step`.
@@ -110,7 +114,7 @@ def explain(timeline: Timeline, request_id: str, step: int | None = None) -> Why
         name = visible(request_id)
         raise UsageError(f"{name} did not live at step {step}: it arrived at step {row.arrival_step}, {end}")
     policy = str(timeline.config.settings.get("policy", "fcfs")) if timeline.config is not None else "fcfs"
-    life = _Life(timeline, request_id, policy)
+    life = _Life(timeline, request_id, policy, repeats_any_run=repeats_any_run)
     for note, queues, moment in walk(timeline, request_id, row.arrival_step, last_step):
         life.add(note, queues, moment)
     return life.answer(row, last_step, step)
@@ -137,7 +141,8 @@ def _unknown(timeline: Timeline, request_id: str) -> str:
 class _Life:
     """Collects what the parts need in one pass over the life."""
 
-    def __init__(self, timeline: Timeline, request_id: str, policy: str) -> None:
+    def __init__(self, timeline: Timeline, request_id: str, policy: str, *, repeats_any_run: bool) -> None:
+        self._repeats_any_run = repeats_any_run
         self._timeline = timeline
         self._request_id = request_id
         self._policy = policy
@@ -208,7 +213,7 @@ class _Life:
                 step = max(waits, key=lambda wait: wait.waited_steps).last_step
         queues = next(iter(walk(self._timeline, self._request_id, step, step)))[1]
         kept = Queues(list(queues.running), list(queues.waiting))
-        return waiting_instant(self._timeline, step, self._request_id, kept)
+        return waiting_instant(self._timeline, step, self._request_id, kept, repeats_any_run=self._repeats_any_run)
 
     def _at(self, step: int) -> StepAnswer:
         note = next(note for note in self._notes if note.step == step)

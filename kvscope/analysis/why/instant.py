@@ -22,8 +22,9 @@ from kvscope.state import EngineState, RequestState
 MAX_HOLDERS = 64
 """How many holders are tried: one run of the step each."""
 
-MAX_REPEATED_STEPS = 400
-"""Up to which step the whole run is repeated to try a setting: some forty times the run so far."""
+MAX_REPEATED_SHARES = 20_000
+"""How much the run so far may have scheduled (requests of all steps, and the steps) for it to be repeated, some forty
+times, without being asked to: about a second."""
 
 TestName = Literal[
     "budget_left",
@@ -103,15 +104,18 @@ class WaitingInstant:
     changes: tuple[Change, ...]
     """One setting changed alone, for this step only; empty where the step cannot be run again."""
     changes_from_start: tuple[Change, ...]
-    """One setting changed alone, from the first step on; empty beyond `MAX_REPEATED_STEPS`, or where the run cannot be
-    repeated."""
+    """One setting changed alone, from the first step on; empty where the run was not, or cannot be, repeated."""
+    num_shares_not_repeated: int
+    """What the run so far has scheduled, where that was too much to repeat it unasked; else 0."""
     capacity: Capacity
 
 
-def waiting_instant(timeline: Timeline, step: int, request_id: str, queues: Queues) -> WaitingInstant | None:
+def waiting_instant(
+    timeline: Timeline, step: int, request_id: str, queues: Queues, *, repeats_any_run: bool = False
+) -> WaitingInstant | None:
     """Returns the figures of a step in which the request waited; None where the engine is not configured yet.
 
-    Moves the timeline.
+    Moves the timeline. With `repeats_any_run` a run that takes long to repeat is repeated too.
     """
     rerun, changes = step_changes(timeline, step, request_id)
     moment = timeline.at(step)
@@ -119,7 +123,9 @@ def waiting_instant(timeline: Timeline, step: int, request_id: str, queues: Queu
         return None
     config = scheduler_config(moment.state.config)
     request = moment.state.requests[request_id]
-    whole = _changes_from_start(timeline, step, request_id)
+    too_many = 0 if repeats_any_run else num_shares(timeline, step)
+    too_many = too_many if too_many > MAX_REPEATED_SHARES else 0
+    whole = () if too_many else _changes_from_start(timeline, step, request_id)
     moment = timeline.at(step)
     return WaitingInstant(
         step=step,
@@ -127,6 +133,7 @@ def waiting_instant(timeline: Timeline, step: int, request_id: str, queues: Queu
         held_by=holders(timeline, moment, queues, rerun),
         changes=changes,
         changes_from_start=whole,
+        num_shares_not_repeated=too_many,
         capacity=capacity(config, moment.state, request),
     )
 
@@ -147,9 +154,18 @@ def step_changes(timeline: Timeline, step: int, request_id: str) -> tuple[StepRe
     return (rerun if changes else None), changes
 
 
+def num_shares(timeline: Timeline, last_step: int) -> int:
+    """Returns about how much the run has scheduled up to a step: its steps, and the running requests of each.
+
+    Of a long run it looks at stretches: each counts with the most that ran in it.
+    """
+    num_steps = last_step - timeline.first_step + 1
+    size = max(num_steps // 1000, 1)
+    columns = timeline.summaries(timeline.first_step, -(-num_steps // size), size)
+    return num_steps + sum(column.num_running * column.num_steps for column in columns)
+
+
 def _changes_from_start(timeline: Timeline, step: int, request_id: str) -> tuple[Change, ...]:
-    if step > MAX_REPEATED_STEPS:
-        return ()
     try:
         workload = read_workload(timeline.select_events(WORKLOAD_KINDS, timeline.first_step, timeline.last_step))
     except KvscopeError:  # not recorded by an engine of ours, or not from its first step on

@@ -133,6 +133,9 @@ def _changes(request_id: str, instant: WaitingInstant) -> Iterator[Line]:
     if inexact:
         words = f"from step 0 on, {', '.join(inexact)}: by tokens that were made up beyond the recorded ones"
         yield sentence("", dim(words))
+    if instant.num_shares_not_repeated:
+        words = "what would have admitted it from step 0 on takes long to try: `kvscope why … --from-start` does it"
+        yield sentence("", dim(words))
     yield from _capacity(instant)
 
 

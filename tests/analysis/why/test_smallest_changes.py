@@ -26,7 +26,9 @@ import pytest
 
 from kvscope import events as ev
 from kvscope.analysis.verdicts import scheduler_config
+from kvscope.analysis.why import explain, instant
 from kvscope.analysis.why.changes import Change, smallest_changes
+from kvscope.analysis.why.instant import num_shares
 from kvscope.analysis.why.standing import standing_before
 from kvscope.analysis.why.trials import StepRerun, WholeRerun
 from kvscope.analysis.workload import read_workload
@@ -35,8 +37,9 @@ from kvscope.engine.scheduling.scripted_run import ScriptedRun
 from kvscope.engine.scheduling.waiting_queue import waiting_queue
 from kvscope.replay import MemoryTimeline
 from kvscope.state import EngineState
+from tests.analysis.reading import read
 from tests.analysis.why.random_runs import random_scenario
-from tests.builders import ListSink
+from tests.builders import ListSink, scenario
 
 NUM_RUNS = int(os.environ.get("KVSCOPE_RANDOM_RUNS", "25"))
 MAX_WAITS_OF_A_RUN = 4
@@ -170,3 +173,20 @@ def test_the_smallest_change_admits_and_one_less_does_not() -> None:
         assert checked[f"step {setting} helps"] > 0, f"no random run tried {setting}: {checked}"
         assert checked[f"run {setting} helps"] > 0, f"no random run tried {setting}: {checked}"
     print(*sorted(checked.items()), sep="\n")
+
+
+def test_a_long_run_is_repeated_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """a runs in steps 0 to 2 and b waits for its sequence: up to step 1 the run has two steps with one request each."""
+    made = scenario(seqs=1).request("a", "abc", reply="123").request("b", "def", reply="1")
+    timeline = read(made.run())
+    assert num_shares(timeline, 1) == 4
+    monkeypatch.setattr(instant, "MAX_REPEATED_SHARES", 3)
+    unasked = explain(timeline, "b", 1).waiting.instant
+    assert unasked is not None
+    assert (unasked.num_shares_not_repeated, unasked.changes_from_start) == (4, ())
+    asked = explain(timeline, "b", 1, repeats_any_run=True).waiting.instant
+    assert asked is not None
+    assert asked.num_shares_not_repeated == 0
+    assert [(change.setting, change.value) for change in asked.changes_from_start if change.helps] == [
+        ("max_num_seqs", 2)
+    ]
