@@ -16,56 +16,17 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from kvscope.analysis.setting_words import MODEL_HELP, SAMPLING_HELP, SCHEDULER_HELP
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.session.options import DEFAULT_SAMPLING, EngineOptions
 from kvscope.session.recordings_folder import claim_recording_path, new_recording_path
 
-MODEL_HELP = {
-    "model": "A name of `kvscope models list`, a folder, a GGUF file, or a hub id.",
-    "dtype": "bfloat16 or float32; by default what suits the device.",
-    "device": "cpu or cuda; by default cuda where there is one.",
-}
-SCHEDULER_HELP = {
-    "num_gpu_blocks": "Blocks in the pool, the null block included; by default chosen from memory.",
-    "block_size": "Tokens a block.",
-    "max_num_batched_tokens": "Token budget of a step.",
-    "max_num_seqs": "Most running requests.",
-    "max_model_len": "Most tokens of a request, prompt and output; by default the model's, at most 8192.",
-    "enable_prefix_caching": "Keep and find cached prefixes.",
-    "enable_chunked_prefill": "Let a prompt be computed in several steps.",
-    "policy": "fcfs or priority.",
-    "watermark": "Fraction of the pool that admission leaves free while anything runs.",
-    "scheduler_reserve_full_isl": "Admit a request only if all its tokens fit, not only its first chunk.",
-    "long_prefill_token_threshold": "Most tokens of one request in a step while others are there; 0 is off.",
-    "max_num_scheduled_tokens": "Most scheduled tokens of a step, where lower than the budget.",
-    "batching": "unified; to compare with: static (batches run to their end), exclusive (a step is prefill or decode).",
-}
-SAMPLING_HELP = {
-    "temperature": "0 is greedy.",
-    "top_p": "Sample from the most likely tokens that together reach this probability.",
-    "top_k": "Sample from so many most likely tokens; 0 is off.",
-    "min_p": "Drop tokens below this share of the most likely one's probability.",
-    "repetition_penalty": "1 is off.",
-    "presence_penalty": "0 is off.",
-    "frequency_penalty": "0 is off.",
-    "seed": "Makes sampling repeatable.",
-    "stop": "A string that ends the answer; may be given several times.",
-    "stop_token_ids": "A token id that ends the answer; may be given several times.",
-    "ignore_eos": "Do not end at the model's end-of-sequence token.",
-    "max_tokens": "Most tokens of an answer.",
-    "min_tokens": "Tokens before any stop is looked at.",
-    "logprobs": "Give so many top logprobs with each token.",
-}
-WITHOUT_OPTION = {
-    "num_spec_tokens": "the model runner has no drafter",
-    "num_lookahead_tokens": "of use only with drafts",
-    "connector": "there is no other engine to load from",
-    "kv_load_failure_policy": "of use only with a connector",
-}
-"""Scheduler settings that a live engine cannot have, and why; `simulate` takes them from its scenario."""
-
 CHOSEN_LATER = {"num_gpu_blocks", "max_model_len"}
 """Settings whose default depends on model and memory."""
+
+GENERATION_CONFIG_HELP = (
+    "vllm: sampling settings that are not given are kvscope's; auto: those that the model recommends."
+)
 
 
 def with_engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,6 +56,7 @@ def _parameters() -> list[inspect.Parameter]:
             default = None if name in CHOSEN_LATER else getattr(settings, name)
             shown = text if default in (None, ()) else f"{text} [default: {default}]"
             parameters.append(_parameter(name, _option_type(types[name]), shown, panel))
+    parameters.append(_parameter("generation_config", str, f"{GENERATION_CONFIG_HELP} [default: vllm]", "Sampling"))
     record = "Write the recording here; by default a new file in your data folder."
     parameters.append(_parameter("record", Path, record, "Recording"))
     parameters.append(
@@ -128,6 +90,7 @@ def _engine_options(values: dict[str, Any]) -> EngineOptions:
         **model,
         settings={name: given[name] for name in SCHEDULER_HELP if name in given},
         sampling={name: given[name] for name in SAMPLING_HELP if name in given},
+        generation_config=given.get("generation_config", "vllm"),
         recording=str(record) if record is not None else None,
         replaces_recording=given.get("force", False),
     )

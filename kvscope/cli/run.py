@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvscope.analysis.setting_words import sampling_in_use, settings_line
 from kvscope.cli.engine_options import recorded_to, with_engine_options
 from kvscope.cli.progress_line import ProgressLine
 from kvscope.control import Submit
@@ -23,6 +25,7 @@ from kvscope.session.options import EngineOptions
 if TYPE_CHECKING:
     from kvscope.cli.answers import AnswerPrinter
     from kvscope.engine.llm_engine import LLMEngine, StepReport
+    from kvscope.engine.scheduling.progress import Stuck
 
 INTERRUPTED = 130
 """Exit code after ctrl-c, as shells have it."""
@@ -45,7 +48,11 @@ def run(
     no_record: Annotated[bool, typer.Option("--no-record", help="Record nothing.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Check every invariant after every step.")] = False,
 ) -> None:
-    """Run prompts through the engine, headless, and record every decision."""
+    """Run prompts through the engine, headless, and record every decision.
+
+    A prompt that is refused, or that could never fit into the pool, costs the others nothing: the command ends with 2
+    or 5, and they are answered.
+    """
     texts = _prompts(prompts or [], prompts_file)
     if system is not None and not chat:
         raise UsageError("--system needs --chat: a raw prompt has no system prompt")
@@ -85,16 +92,33 @@ def _run_batch(options: EngineOptions, batch: Sequence[Submit], *, as_json: bool
     printer = _printer(len(batch), progress, as_json=as_json)
     checking = _LiveCheck() if is_checked else None
     built = build_engine(options, progress.loading)
+    progress.clear()
+    print(_sampling_line(built, options), file=sys.stderr)
     try:
         with contextlib.closing(built), _interrupt_flag() as is_interrupted:
             exit_code = _submit_all(built.engine, batch, printer)
-            _run_to_end(built.engine, progress, checking, is_interrupted)
+            stuck = _run_to_end(built.engine, progress, checking, is_interrupted)
     finally:  # a run that failed is the one to look into
         progress.clear()
         _say_where_it_is_recorded(built)
+    for one in stuck:
+        print(f"kvscope: {one.request_id} can never go on: {one.reason}", file=sys.stderr)
     if is_interrupted():
         return INTERRUPTED
+    if stuck:
+        return EngineError.exit_code
     return exit_code or (checking.report() if checking else 0)
+
+
+def _sampling_line(built: BuiltEngine, options: EngineOptions) -> str:
+    """Says how tokens are chosen, and what the model's authors would have where nobody said anything."""
+    from kvscope.engine.scheduling.request import SamplingParams
+
+    used = sampling_in_use(dataclasses.asdict(built.sampling), dataclasses.asdict(SamplingParams()))
+    given = options.sampling if options.generation_config != "auto" else built.recommended_sampling
+    other = {name: value for name, value in built.recommended_sampling.items() if name not in given}
+    hint = f"; the model recommends {settings_line(other)} (--generation-config auto)" if other else ""
+    return f"sampling: {settings_line(used)}{hint}"
 
 
 def _say_where_it_is_recorded(built: BuiltEngine) -> None:
@@ -129,8 +153,9 @@ def _submit_all(engine: LLMEngine, batch: Sequence[Submit], printer: AnswerPrint
 
 def _run_to_end(
     engine: LLMEngine, progress: ProgressLine, checking: _LiveCheck | None, is_interrupted: Callable[[], bool]
-) -> None:
-    """Steps until all is done. Raises `EngineError` where no request can ever go on."""
+) -> list[Stuck]:
+    """Steps until all is done. A request that can never go on is aborted, so that the others can; returns those."""
+    stuck = []
     while engine.has_work:
         if is_interrupted():
             engine.abort_all()
@@ -139,9 +164,9 @@ def _run_to_end(
             checking.look(report)
         progress.running(f"step {report.step}: {engine.num_running} running, {engine.num_waiting} waiting")
         if report.stuck is not None and not is_interrupted():
-            engine.abort_all()
-            engine.step()
-            raise EngineError(f"{report.stuck.request_id} can never go on: {report.stuck.reason}")
+            stuck.append(report.stuck)
+            engine.abort(report.stuck.request_id)
+    return stuck
 
 
 class _LiveCheck:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import kvscope
 from kvscope import events as ev
 from kvscope.engine import settings
 from kvscope.engine.llm_engine import LLMEngine, ModelDescription
 from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.engine.scheduling.request import SamplingParams
 from kvscope.errors import EngineError, UsageError
-from kvscope.session.options import DEFAULT_SAMPLING, EngineOptions
+from kvscope.session.options import DEFAULT_SAMPLING, GENERATION_CONFIGS, EngineOptions
 from kvscope.session.recordings_folder import remove_recording
 
 if TYPE_CHECKING:
@@ -41,6 +43,10 @@ class BuiltEngine:
     recording_path: Path | None
     close: Callable[[], None]
     """Closes the recording; to be called once, after the last step."""
+    sampling: SamplingParams = DEFAULT_SAMPLING
+    """What a request gets that does not say otherwise."""
+    recommended_sampling: Mapping[str, Any] = field(default_factory=dict)
+    """What the model's generation_config.json says, used or not."""
 
 
 def missing_packages() -> list[str]:
@@ -84,6 +90,7 @@ def build_engine_over(
     config = choose_config(options, model)
     report(f"making {config.num_gpu_blocks} blocks", None)
     runner = model.new_runner(num_blocks=config.num_gpu_blocks, block_size=config.block_size)
+    sampling = choose_sampling(options, model.default_sampling)
     sink, close = _open_recorder(options)
     engine = LLMEngine(
         config,
@@ -99,9 +106,10 @@ def build_engine_over(
         ),
         codec=model.tokenizer,
         sink=sink,
-        default_sampling=settings.sampling_params(options.sampling, DEFAULT_SAMPLING),
+        default_sampling=sampling,
     )
-    return BuiltEngine(engine, Path(options.recording) if options.recording else None, close)
+    path = Path(options.recording) if options.recording else None
+    return BuiltEngine(engine, path, close, sampling, model.default_sampling)
 
 
 def _open_recorder(options: EngineOptions) -> tuple[ev.EventSink, Callable[[], None]]:
@@ -118,8 +126,24 @@ def _open_recorder(options: EngineOptions) -> tuple[ev.EventSink, Callable[[], N
 
 def check_options(options: EngineOptions) -> None:
     """Raises `UsageError` for what can be seen to be wrong without the model."""
+    if options.generation_config not in GENERATION_CONFIGS:
+        raise settings.SettingError(
+            "generation_config",
+            f"generation_config must be {' or '.join(GENERATION_CONFIGS)}, not {options.generation_config!r}",
+        )
     settings.sampling_params(options.sampling, DEFAULT_SAMPLING)
     settings.check_scheduler_settings(options.settings)
+
+
+def choose_sampling(options: EngineOptions, recommended: Mapping[str, Any]) -> SamplingParams:
+    """Returns what requests get that do not say otherwise.
+
+    The model's own recommendation is taken where `generation_config` is "auto", as vLLM does by default. Here it is
+    not the default: most of them sample at random, and a run that is looked into must be one that can be had again.
+    Raises `SettingError`, also for a recommendation that is out of range.
+    """
+    own = recommended if options.generation_config == "auto" else {}
+    return settings.sampling_params({**own, **options.sampling}, DEFAULT_SAMPLING)
 
 
 def check_model_is_there(name: str) -> None:
@@ -144,7 +168,12 @@ def choose_device(options: EngineOptions) -> str:
 
 
 def choose_config(options: EngineOptions, model: Model) -> SchedulerConfig:
-    """Returns the scheduler's settings, with model length and pool size chosen where they were left open."""
+    """Returns the scheduler's settings, with model length and pool size chosen where they were left open.
+
+    A model length that is left open is at most what the pool holds, as vLLM 0.32.0 chooses it for `max_model_len=-1`: a
+    request that could never fit is then refused when it is submitted, instead of waiting for ever. One that was asked
+    for stands, though vLLM would not start with it: such a queue is what people come to look at.
+    """
     given = dict(options.settings)
     longest = model.max_model_len
     if given.get("max_model_len", 0) > longest:
@@ -154,11 +183,17 @@ def choose_config(options: EngineOptions, model: Model) -> SchedulerConfig:
             have=given["max_model_len"],
             limit=longest,
         )
-    given.setdefault("max_model_len", min(longest, MAX_DEFAULT_MODEL_LEN))
     defaults = SchedulerConfig(num_gpu_blocks=2)
+    block_size = given.get("block_size", defaults.block_size)
+    if "max_model_len" not in given:
+        given["max_model_len"] = int(min(longest, MAX_DEFAULT_MODEL_LEN, _longest_in_pool(given, block_size)))
     if not given.get("enable_chunked_prefill", True):  # a prompt must fit a step; vLLM's default does the same
         given.setdefault("max_num_batched_tokens", max(defaults.max_num_batched_tokens, given["max_model_len"]))
     if "num_gpu_blocks" not in given:
-        block_size = given.get("block_size", defaults.block_size)
         given["num_gpu_blocks"] = model.choose_num_gpu_blocks(block_size, given["max_model_len"])
     return settings.scheduler_config(given)
+
+
+def _longest_in_pool(given: Mapping[str, Any], block_size: int) -> float:
+    """Returns how many tokens fill the pool that was asked for; without end where it is still to be chosen."""
+    return max((given["num_gpu_blocks"] - 1) * block_size, 2) if "num_gpu_blocks" in given else math.inf

@@ -12,6 +12,9 @@ DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_SAMPLING = SamplingParams(temperature=0.0, max_tokens=256)
 """Greedy: what was seen once can be seen again."""
 
+GENERATION_CONFIGS = ("vllm", "auto")
+"""vLLM's words: "vllm" leaves the model's generation_config.json aside, "auto" takes its sampling settings."""
+
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """An engine to be. Fields that are None or missing are chosen when the model is known."""
@@ -23,6 +26,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Scheduler settings by their vLLM names."""
     sampling: dict[str, Any] = {}
     """Sampling settings for requests that do not say otherwise, over `DEFAULT_SAMPLING`."""
+    generation_config: str = "vllm"
+    """Where defaults for these come from: one of `GENERATION_CONFIGS`."""
     recording: str | None = None
     """Path of the file to write; None records nothing."""
     replaces_recording: bool = False

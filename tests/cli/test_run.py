@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.cli import engine_options
+from kvscope.analysis import setting_words
 from kvscope.engine.model import catalogue
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.request import SamplingParams
 from kvscope.replay import open_recording
 from tests.cli.command_line import CommandLine
+from tests.engine.model.families import FAMILIES
+from tests.engine.model.test_decoder import write_folder
 
 TOY = ("--model", "toy", "--dtype", "float32")
 TIMEOUT_S = 110
@@ -38,8 +40,8 @@ def query(recording: Path, sql: str) -> list[tuple[object, ...]]:
 
 def test_every_setting_of_scheduler_and_sampling_is_an_option_by_its_name(kvscope: CommandLine) -> None:
     settings = {field.name for kind in (SchedulerConfig, SamplingParams) for field in fields(kind)}
-    options = set(engine_options.SCHEDULER_HELP) | set(engine_options.SAMPLING_HELP)
-    assert options == settings - set(engine_options.WITHOUT_OPTION)
+    options = set(setting_words.SCHEDULER_HELP) | set(setting_words.SAMPLING_HELP)
+    assert options == settings - set(setting_words.WITHOUT_OPTION)
     shown = kvscope("run", "--help").out
     assert [name for name in options if f"--{name.replace('_', '-')} " not in shown] == []
 
@@ -49,7 +51,10 @@ def test_one_prompt_prints_the_answer_alone_and_records_every_step(kvscope: Comm
     assert outcome.exit_code == 0
     assert outcome.out.endswith("\n")
     assert len(outcome.out) <= 6
-    assert outcome.err == f"5 steps recorded in {kvscope.folder / 'r.db'}\n"
+    assert outcome.err.splitlines() == [
+        "sampling: temperature 0, ignore_eos true, max_tokens 5",
+        f"5 steps recorded in {kvscope.folder / 'r.db'}",
+    ]
     assert query(kvscope.folder / "r.db", "select prompt, num_output_tokens, finish_reason from requests") == [
         ("hello", 5, "length")
     ]
@@ -63,7 +68,7 @@ def test_the_default_model_knows_the_capital_of_france(tmp_path: Path) -> None:
     options = ["--chat", question, "--dtype", "float32", "--temperature", "0", "--record", str(tmp_path / "r.db")]
     answer = subprocess.run([*KVSCOPE, "run", *options], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     assert answer.stdout == "The capital of France is Paris.\n"
-    assert answer.stderr == f"8 steps recorded in {tmp_path / 'r.db'}\n"
+    assert answer.stderr == f"sampling: temperature 0, max_tokens 256\n8 steps recorded in {tmp_path / 'r.db'}\n"
 
 
 def test_json_gives_one_line_a_request_in_the_order_of_the_prompts(kvscope: CommandLine) -> None:
@@ -98,7 +103,7 @@ def test_without_record_a_new_file_is_made_in_the_data_folder(kvscope: CommandLi
     outcome = kvscope("run", *TOY, "hello", "--max-tokens", "1")
     (recording,) = (kvscope.folder / "recordings").iterdir()
     assert recording.name.endswith("-toy.db")
-    assert outcome.err == f"1 step recorded in {recording}\n"
+    assert outcome.err == f"sampling: temperature 0, max_tokens 1\n1 step recorded in {recording}\n"
 
 
 def test_a_recording_is_only_replaced_by_force(kvscope: CommandLine) -> None:
@@ -209,19 +214,63 @@ def test_what_is_wrong_is_said_in_one_line(
 ) -> None:
     outcome = kvscope("run", *TOY, *arguments)
     assert (outcome.exit_code, outcome.out) == (exit_code, "")
-    lines = [line for line in outcome.err.splitlines() if "recorded in" not in line]
+    lines = [line for line in outcome.err.splitlines() if "recorded in" not in line and line[:9] != "sampling:"]
     assert len(lines) == 1
     assert lines[0].startswith("kvscope: ")
     assert message in lines[0]
 
 
-def test_a_request_that_can_never_go_on_ends_the_run_with_the_reason(kvscope: CommandLine) -> None:
-    outcome = kvscope("run", *TOY, "--raw", "x" * 70, "--num-gpu-blocks", "5", "--record", "r.db")
+def test_a_request_that_fits_no_pool_is_refused_and_the_others_are_answered(kvscope: CommandLine) -> None:
+    """It waited for ever before the others, and ended them with itself."""
+    options = ("--num-gpu-blocks", "5", "--ignore-eos", "--max-tokens", "3", "--record", "r.db", "--json")
+    outcome = kvscope("run", *TOY, "--raw", "one", "x" * 70, "three", *options)
+    assert outcome.exit_code == 2
+    assert [json.loads(line)["finish_reason"] for line in outcome.out.splitlines()] == ["length", "length"]
+    assert outcome.err.splitlines()[1] == (
+        "kvscope: prompt 2 of 3: the prompt has 71 tokens, max_model_len (64) allows 63 and one of output: shorten the "
+        "prompt, or raise max_model_len if the model allows more"
+    )
+    assert query(kvscope.folder / "r.db", "select request_id, finish_reason from requests order by 1") == [
+        ("req-1", "length"),
+        ("req-2", "rejected"),
+        ("req-3", "length"),
+    ]
+
+
+def test_a_request_that_waits_for_ever_is_aborted_alone(kvscope: CommandLine) -> None:
+    """`max_model_len` was asked for, so it is let in; those behind it go on when it is gone."""
+    options = ("--num-gpu-blocks", "5", "--max-model-len", "200", "--ignore-eos", "--max-tokens", "3")
+    outcome = kvscope("run", *TOY, "--raw", "one", "x" * 70, "three", "y" * 80, *options, "--record", "r.db")
     assert outcome.exit_code == 5
-    where, error = outcome.err.splitlines()
+    assert outcome.out.count("[req-") == 4
+    _, where, first, second = outcome.err.splitlines()
     assert where.endswith(f" recorded in {kvscope.folder / 'r.db'}")
-    assert error.startswith("kvscope: req-1 can never go on: its 71 tokens fill 5 blocks of 16, the pool has 4;")
-    assert query(kvscope.folder / "r.db", "select finish_reason from requests") == [("abort",)]
+    assert first.startswith("kvscope: req-2 can never go on: its 71 tokens fill 5 blocks of 16, the pool has 4;")
+    assert second.startswith("kvscope: req-4 can never go on: its 81 tokens fill 6 blocks of 16, the pool has 4;")
+    assert query(kvscope.folder / "r.db", "select finish_reason from requests order by request_id") == [
+        ("length",),
+        ("abort",),
+        ("length",),
+        ("abort",),
+    ]
+
+
+def test_a_models_recommendation_is_named_and_taken_on_request(tmp_path: Path, kvscope: CommandLine) -> None:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    write_folder(folder, FAMILIES["llama2"])
+    (folder / "generation_config.json").write_text('{"temperature": 0.6, "top_p": 0.9, "max_new_tokens": 9}')
+    arguments = ("run", "--model", str(folder), "--raw", "a", "--max-tokens", "1", "--no-record")
+    assert kvscope(*arguments).err == (
+        "sampling: temperature 0, max_tokens 1; the model recommends temperature 0.6, top_p 0.9 "
+        "(--generation-config auto)\n"
+    )
+    assert kvscope(*arguments, "--generation-config", "auto", "--top-p", "0.5").err == (
+        "sampling: temperature 0.6, top_p 0.5, max_tokens 1\n"
+    )
+    assert kvscope(*arguments, "--generation-config", "model").err == (
+        "kvscope: generation_config must be vllm or auto, not 'model'\n"
+    )
 
 
 def test_a_missing_engine_extra_is_one_line(kvscope: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
