@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from kvscope.analysis.decision_words import some, standing_text
 from kvscope.analysis.divergence import Divergence, StandingBefore
 from kvscope.analysis.latencies import latencies, unit_of
 from kvscope.analysis.stats import latency_summary
@@ -22,7 +23,6 @@ from kvscope.cli.comparison_report import (
     figures_text,
     latency_json,
     requests_text,
-    some,
 )
 from kvscope.cli.plain_table import number, table, wrapped
 
@@ -66,20 +66,8 @@ def _before_text(a: StandingBefore, b: StandingBefore) -> list[str]:
 
 
 def _standing_lines(label: str, standing: StandingBefore) -> list[str]:
-    def names(ids: tuple[str, ...]) -> str:
-        return f"{len(ids)} ({some([visible(name) for name in ids])})" if ids else "none"
-
-    parts = [
-        f"running {names(standing.running)}",
-        f"waiting {names(standing.waiting)}",
-        f"{standing.num_free_blocks} free blocks, {standing.num_cached_blocks} of them cached",
-    ]
-    if standing.arrived:
-        parts.append(f"arriving {names(standing.arrived)}")
-    if standing.aborted:
-        parts.append(f"aborted {names(standing.aborted)}")
     head = f"  {label:<8} "
-    return wrapped("; ".join(parts), first=head, rest=" " * len(head))
+    return wrapped(standing_text(standing), first=head, rest=" " * len(head))
 
 
 def runs_json(found: Divergence) -> dict[str, Any]:

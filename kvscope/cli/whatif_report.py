@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from kvscope.analysis.decision_words import some
 from kvscope.analysis.latencies import Unit, latencies
 from kvscope.analysis.percentiles import Distribution
 from kvscope.analysis.run_figures import RunFigures
@@ -20,7 +21,6 @@ from kvscope.cli.comparison_report import (
     figures_text,
     latency_json,
     requests_text,
-    some,
     throughput_json,
 )
 from kvscope.cli.plain_table import duration, number, table, wrapped
