@@ -25,6 +25,35 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     request_id: str | None = None
 
 
+class SubmitTogether(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Asks for several completions, which enter the waiting queue in one step: all of them, or none."""
+
+    submissions: tuple[Submit, ...]
+
+
+class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of given lengths. Its words are made up where the tokenizer is."""
+
+    request_id: str
+    num_own_tokens: int
+    """Of its prompt, after the shared ones; no other prompt of the plan has the same."""
+    num_output_tokens: int
+    """It writes so many: the model's end of sequence is ignored."""
+    num_shared_tokens: int = 0
+    """Leading tokens, the same for all requests of the plan."""
+    before_step: int = 0
+    """Arrives before this step of the plan, sooner where the engine would stand idle."""
+    priority: int = 0
+
+
+class SubmitPlan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Asks for a workload. Where an id of the plan is taken, all of them get a number of their own: `storm.2-1`."""
+
+    requests: tuple[PlannedRequest, ...]
+    seed: int = 0
+    """Another seed, other words."""
+
+
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Ends a request before the next step."""
 
@@ -76,19 +105,25 @@ class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     when: Literal["now", "idle"] = "now"
 
 
-Command = Submit | Abort | Pause | Step | Resume | SetStopConditions | GetStatus | Shutdown
+Command = (
+    Submit | SubmitTogether | SubmitPlan | Abort | Pause | Step | Resume | SetStopConditions | GetStatus | Shutdown
+)
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The command was taken; `request_id` of a submission."""
+    """The command was taken; `request_id` of a submission, the first one of several."""
 
     request_id: str | None = None
+    request_ids: tuple[str, ...] = ()
+    """Of several submissions."""
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The command was not taken; nothing changed."""
 
     message: str
+    setting: str = ""
+    """The setting that it is about, where it is about one."""
 
 
 EnginePhase = Literal["loading", "running", "idle", "paused", "stopped", "failed"]
@@ -108,9 +143,13 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     num_running: int = 0
     num_waiting: int = 0
     num_submitted: int = 0
-    """Submissions that wait for the next step to enter the queue."""
+    """Submissions that have not entered the queue: they wait for the next step, or for their step of a plan."""
     error: str = ""
     """With "failed": the traceback."""
+    sampling: dict[str, Any] = {}
+    """Sampling settings of requests that do not say otherwise: those that matter, see `sampling_in_use`."""
+    recommended_sampling: dict[str, Any] = {}
+    """What the model's generation_config.json says, used or not."""
 
 
 Reply = Accepted | Refused | EngineStatus

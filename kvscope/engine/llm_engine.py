@@ -45,6 +45,21 @@ class ModelDescription:
     engine_version: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A request as a caller asks for it; see `LLMEngine.add_request`."""
+
+    prompt: str | Sequence[int]
+    sampling: SamplingParams | Mapping[str, Any] | None = None
+    is_chat: bool = False
+    system: str | None = None
+    priority: int = 0
+    cache_salt: str | None = None
+    request_id: str | None = None
+    arrival_time: float | None = None
+    on_update: OnUpdate | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class StepReport:
     """What a caller of `step` may want to know without reading the recording."""
@@ -128,33 +143,75 @@ class LLMEngine:
             UsageError, ModelError: the request cannot be served; the refusal is recorded with the next step.
             EngineError: the engine has stopped.
         """
-        self._check_alive()
-        arrival_ns = self._now_ns()
-        request_id = self._reserve_id(request_id)
-        try:
-            if not isinstance(sampling, SamplingParams):
-                sampling = self.sampling_params(sampling or {})
-            encoded = encode_prompt(self._codec, prompt, is_chat=is_chat, system=system, clock_ns=self._now_ns)
-            check_length(encoded.token_ids, self.config.max_model_len)
-        except KvscopeError as error:
-            self._arrivals.append(rejected(request_id, error))
-            raise
-        request = Request(
-            request_id=request_id,
-            prompt_token_ids=encoded.token_ids,
+        submission = Submission(
+            prompt=prompt,
             sampling=sampling,
-            arrival_time=arrival_ns / 1e9 if arrival_time is None else arrival_time,
+            is_chat=is_chat,
+            system=system,
             priority=priority,
             cache_salt=cache_salt,
+            request_id=request_id,
+            arrival_time=arrival_time,
+            on_update=on_update,
+        )
+        return self.add_requests([submission])[0]
+
+    def add_requests(self, submissions: Sequence[Submission]) -> list[str]:
+        """Submits several requests that enter the queue in one step, in this order, and returns their ids.
+
+        All of them or none. Raises as `add_request`; with several, the message names the one that is refused.
+        """
+        self._check_alive()
+        arrival_ns = self._now_ns()
+        given = [submission.request_id for submission in submissions if submission.request_id is not None]
+        for number, request_id in enumerate(given):
+            if request_id in given[:number]:
+                raise UsageError(f"two of these requests are called {request_id!r}: choose another id")
+            self._check_id(request_id)
+        requests = [self._new_request(number, submissions, arrival_ns) for number in range(len(submissions))]
+        for request, submission in zip(requests, submissions, strict=True):
+            request.request_id = self._reserve_id(submission.request_id)
+            self._outputs.track(request, submission.on_update)
+        self._arrivals.extend(requests)  # in one go: the step under way finds all of them, or none
+        return [request.request_id for request in requests]
+
+    def _new_request(self, number: int, submissions: Sequence[Submission], arrival_ns: int) -> Request:
+        """Returns the request of one submission, without its id; a refusal is recorded, with one."""
+        submission = submissions[number]
+        try:
+            sampling = submission.sampling
+            if not isinstance(sampling, SamplingParams):
+                sampling = self.sampling_params(sampling or {})
+            encoded = encode_prompt(
+                self._codec,
+                submission.prompt,
+                is_chat=submission.is_chat,
+                system=submission.system,
+                clock_ns=self._now_ns,
+            )
+            check_length(encoded.token_ids, self.config.max_model_len)
+        except KvscopeError as error:
+            self._arrivals.append(rejected(self._reserve_id(submission.request_id), error))
+            if len(submissions) > 1:
+                error.message = f"prompt {number + 1} of {len(submissions)}: {error.message}"
+            raise
+        return Request(
+            request_id="",
+            prompt_token_ids=encoded.token_ids,
+            sampling=sampling,
+            arrival_time=arrival_ns / 1e9 if submission.arrival_time is None else submission.arrival_time,
+            priority=submission.priority,
+            cache_salt=submission.cache_salt,
             eos_token_ids=self._model.eos_token_ids,
             prompt=encoded.text,
             arrival_ns=arrival_ns,
             template_ns=encoded.template_ns,
             tokenize_ns=encoded.tokenize_ns,
         )
-        self._outputs.track(request, on_update)
-        self._arrivals.append(request)
-        return request_id
+
+    def is_known(self, request_id: str) -> bool:
+        """True where a request had this id, also a refused one."""
+        return self._outputs.is_known(request_id)
 
     def abort(self, request_id: str) -> bool:
         """Ends a request before the next step, or in the step under way. False where no unfinished one has this id."""
@@ -190,6 +247,10 @@ class LLMEngine:
     def num_submitted(self) -> int:
         """Requests that wait for the next step to enter the queue."""
         return len(self._arrivals)
+
+    @property
+    def codec(self) -> TextCodec | None:
+        return self._codec
 
     @property
     def scheduler(self) -> Scheduler:
@@ -303,10 +364,13 @@ class LLMEngine:
         if self.failure is not None:
             raise EngineError("the engine has stopped because a step failed: start it again")
 
+    def _check_id(self, request_id: str | None) -> None:
+        if request_id is not None and self._outputs.is_known(request_id):
+            raise UsageError(f"there was a request {request_id!r} already: choose another id")
+
     def _reserve_id(self, request_id: str | None) -> str:
         with self._id_lock:
-            if request_id is not None and self._outputs.is_known(request_id):
-                raise UsageError(f"there was a request {request_id!r} already: choose another id")
+            self._check_id(request_id)
             while request_id is None or self._outputs.is_known(request_id):
                 self._num_ids += 1
                 request_id = f"req-{self._num_ids}"

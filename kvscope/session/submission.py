@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from kvscope.control import Submit
-from kvscope.engine.llm_engine import LLMEngine
+from kvscope.engine.llm_engine import LLMEngine, Submission
 from kvscope.engine.request_output import OnUpdate
 
 
 def submit(engine: LLMEngine, command: Submit, on_update: OnUpdate | None = None) -> str:
     """Returns the request's id. Raises what `LLMEngine.add_request` raises."""
-    return engine.add_request(
-        command.prompt,
-        command.sampling,
+    return engine.add_requests([as_submission(command, on_update)])[0]
+
+
+def as_submission(command: Submit, on_update: OnUpdate | None = None) -> Submission:
+    """Returns what the engine takes."""
+    return Submission(
+        prompt=command.prompt,
+        sampling=command.sampling,
         is_chat=command.is_chat,
         system=command.system,
         priority=command.priority,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import pytest
 
@@ -39,11 +40,12 @@ class Bench:
         before_reply: Callable[[SchedulerOutput], None] | None = None,
         may_load: threading.Event | None = None,
         num_gpu_blocks: int = 20,
+        replies: Mapping[str, bytes] | None = None,
     ) -> None:
         self.sink = ListSink()
         self.is_recording_closed = False
         self._changed = threading.Condition()
-        replies = {f"req-{number}": b"abcdefghijklmnop" for number in range(1, 5)}
+        replies = replies or {f"req-{number}": b"abcdefghijklmnop" for number in range(1, 5)}
 
         def load(report: ReportProgress) -> BuiltEngine:
             report("reading weights", 0.25)
@@ -333,4 +335,156 @@ def test_a_command_that_cannot_be_obeyed_is_refused_with_the_reason(
 ) -> None:
     bench = benches()
     bench.wait_for("idle")
-    assert bench.ask(command) == Refused(message=message)
+    reply = bench.ask(command)
+    assert isinstance(reply, Refused)
+    assert reply.message == message
+
+
+# Several at once
+
+PLAN_IDS = ("plan-1", "plan-2", "late-1", "plan.2-1", "plan.2-2", "late.2-1", "a-1")
+PLAN_REPLIES = dict.fromkeys(PLAN_IDS, b"abcdefghijklmnop")
+
+E = TypeVar("E", bound=ev.Event)
+
+
+def events(bench: Bench, kind: type[E]) -> list[E]:
+    return [event for step in bench.sink.steps for event in step if isinstance(event, kind)]
+
+
+def together(*prompts: str, request_ids: tuple[str | None, ...] = ()) -> control.SubmitTogether:
+    ids = request_ids or (None,) * len(prompts)
+    return control.SubmitTogether(
+        submissions=tuple(
+            control.Submit(prompt=prompt, is_chat=False, sampling={"max_tokens": 2}, request_id=request_id)
+            for prompt, request_id in zip(prompts, ids, strict=True)
+        )
+    )
+
+
+def arrivals(bench: Bench) -> dict[str, int]:
+    """The step in which each request arrived."""
+    return {
+        event.request_id: step
+        for step, events in enumerate(bench.sink.steps)
+        for event in events
+        if isinstance(event, ev.RequestArrived)
+    }
+
+
+def test_prompts_submitted_together_arrive_in_one_step_also_beside_a_running_one(benches: Callable[..., Bench]) -> None:
+    gate = Gate()
+    bench = benches(before_reply=gate)
+    bench.wait_for("idle")
+    bench.submit()
+    assert gate.reached.wait(TIMEOUT_S)
+    assert bench.ask(together("one", "two", "six")) == Accepted(
+        request_id="req-2", request_ids=("req-2", "req-3", "req-4")
+    )
+    gate.opened.set()
+    bench.wait_for("idle")
+    assert arrivals(bench) == {"req-1": 0, "req-2": 1, "req-3": 1, "req-4": 1}
+
+
+def test_of_several_prompts_none_is_taken_where_one_is_refused(benches: Callable[..., Bench]) -> None:
+    bench = benches()
+    bench.wait_for("idle")
+    reply = bench.ask(together("one", "x" * 32, "two"))
+    assert isinstance(reply, Refused)
+    assert reply.message.startswith("prompt 2 of 3: the prompt has 32 tokens, max_model_len (32) allows 31")
+    assert reply.setting == "max_model_len"
+    assert bench.ask(together("one", "two", request_ids=("a", "a"))) == Refused(
+        message="two of these requests are called 'a': choose another id"
+    )
+    bench.wait_for("idle")
+    assert arrivals(bench) == {}
+    assert [event.request_id for event in events(bench, ev.RequestRejected)] == ["req-1"]
+
+
+PLAN = (
+    control.PlannedRequest(request_id="plan-1", num_own_tokens=3, num_shared_tokens=5, num_output_tokens=4),
+    control.PlannedRequest(
+        request_id="plan-2", num_own_tokens=2, num_shared_tokens=5, num_output_tokens=3, before_step=2
+    ),
+    control.PlannedRequest(request_id="late-1", num_own_tokens=4, num_output_tokens=2, before_step=99, priority=7),
+)
+
+
+def test_requests_of_a_plan_come_before_their_steps_or_when_the_engine_is_idle(benches: Callable[..., Bench]) -> None:
+    bench = benches(replies=PLAN_REPLIES)
+    bench.wait_for("idle")
+    assert bench.ask(control.SubmitPlan(requests=PLAN)) == Accepted(
+        request_id="plan-1", request_ids=("plan-1", "plan-2", "late-1")
+    )
+    status = bench.wait_for("idle")
+    assert status.num_submitted == 0
+    found = {event.request_id: event for event in events(bench, ev.RequestArrived)}
+    assert arrivals(bench) == {"plan-1": 0, "plan-2": 2, "late-1": 5}
+    first, second = found["plan-1"].prompt_token_ids, found["plan-2"].prompt_token_ids
+    assert (len(first), len(second), first[:5] == second[:5], first[5:7] == second[5:7]) == (8, 7, True, False)
+    assert found["late-1"].priority == 7
+    assert sorted(bench.finished()) == ["late-1", "plan-1", "plan-2"]
+
+
+def test_a_plan_waits_while_the_engine_is_paused_and_is_named_anew_the_second_time(
+    benches: Callable[..., Bench],
+) -> None:
+    bench = benches(replies=PLAN_REPLIES)
+    bench.wait_for("idle")
+    bench.ask(control.Pause())
+    bench.ask(control.SubmitPlan(requests=PLAN, seed=1))
+    assert bench.ask(control.SubmitPlan(requests=PLAN, seed=2)) == Accepted(
+        request_id="plan.2-1", request_ids=("plan.2-1", "plan.2-2", "late.2-1")
+    )
+    assert bench.wait_for("paused").num_submitted == 6
+    assert bench.ask(control.Submit(prompt="x", request_id="late-1")) == Refused(
+        message="a request late-1 is still to come: choose another id"
+    )
+    assert bench.ask(control.Abort(request_id="late-1")) == Accepted()
+    bench.ask(control.Step())
+    status = bench.wait_until(lambda status: status.phase == "paused" and status.step == 0)
+    assert (status.num_submitted, status.num_running, status.num_waiting) == (3, 1, 1)
+    bench.ask(control.Resume())
+    bench.wait_for("idle")
+    assert "late-1" not in arrivals(bench)
+    words = {event.request_id: event.prompt_token_ids for event in events(bench, ev.RequestArrived)}
+    assert words["plan-1"] != words["plan.2-1"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            control.PlannedRequest(request_id="a-1", num_own_tokens=32, num_output_tokens=1),
+            "the prompt has 32 tokens, max_model_len (32) allows 31",
+        ),
+        (
+            control.PlannedRequest(request_id="a-1", num_own_tokens=0, num_output_tokens=1),
+            "a-1: prompt and answer need",
+        ),
+        (
+            control.PlannedRequest(request_id="a-1", num_own_tokens=1, num_output_tokens=0),
+            "a-1: prompt and answer need",
+        ),
+        (control.PlannedRequest(request_id="a-1", num_own_tokens=-1, num_output_tokens=1), "a-1: lengths and steps"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_whole(
+    benches: Callable[..., Bench], request_: control.PlannedRequest, message: str
+) -> None:
+    bench = benches(replies=PLAN_REPLIES)
+    bench.wait_for("idle")
+    reply = bench.ask(control.SubmitPlan(requests=(PLAN[0], request_)))
+    assert isinstance(reply, Refused)
+    assert reply.message.startswith(message)
+    assert (bench.loop.status.num_submitted, bench.sink.steps) == (0, bench.sink.steps[:1])
+
+
+def test_an_engine_that_is_told_to_finish_also_runs_what_is_still_to_come(benches: Callable[..., Bench]) -> None:
+    bench = benches(replies=PLAN_REPLIES)
+    bench.wait_for("idle")
+    bench.ask(control.Pause())
+    bench.ask(control.SubmitPlan(requests=PLAN))
+    bench.ask(control.Shutdown(when="idle"))
+    bench.loop.join(TIMEOUT_S)
+    assert sorted(bench.finished()) == ["late-1", "plan-1", "plan-2"]

@@ -118,7 +118,9 @@ def test_a_session_from_the_first_prompt_to_the_shutdown(connect: Connect, folde
     assert watched.wait_for("paused", step=100).detail.startswith("RequestFinished in step ")
     assert watched.ask(control.Abort(request_id="req-3")) == Accepted()
     assert watched.ask(control.Abort(request_id="req-7")) == Refused(message="no unfinished request is called req-7")
-    assert watched.ask(control.Submit(prompt="")) == Refused(message="the prompt is empty: give at least one word")
+    assert watched.ask(control.Submit(prompt="")) == Refused(
+        message="the prompt is empty: give at least one word", setting="prompt"
+    )
 
     second = WatchedClient(spawned.socket_path)
     assert second.wait_for("paused").num_running == 1

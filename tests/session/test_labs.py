@@ -20,9 +20,9 @@ from kvscope.replay import open_recording
 from kvscope.session.labs import LABS, lab_named
 from kvscope.session.labs.figures import STEPS, read_recording
 from kvscope.session.labs.lab import Expectation, arrivals
-from kvscope.session.labs.prompts import prompt_tokens
 from kvscope.session.labs.run import LabRun, RunOfVariant, run_lab
 from kvscope.session.options import EngineOptions
+from kvscope.session.prompt_texts import prompt_tokens
 
 Runs = Callable[[str], LabRun]
 
