@@ -18,7 +18,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, compress
 from operator import add, sub
 from typing import Any, get_args
@@ -69,6 +69,7 @@ class _Known:
     figures: list[int]
     arrival_time: float
     cache_salt: str | None
+    lora_name: str | None = None
 
 
 _UNKNOWN = _Known([0] * _NUM_FIGURES, 0.0, None)
@@ -95,6 +96,7 @@ class _NewRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     arrival_time: float
     cache_salt: str | None
+    lora_name: str | None = None
 
 
 class _Checkpoint(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -174,7 +176,9 @@ def _encode(
         token_budget=state.token_budget,
         requests=_differences(list(known)),
         new_requests=[
-            _NewRequest(of.arrival_time, of.cache_salt) for number, of in known.items() if number not in base.requests
+            _NewRequest(of.arrival_time, of.cache_salt, of.lora_name)
+            for number, of in known.items()
+            if number not in base.requests
         ],
         columns=[list(column) for column in zip(*rows, strict=True)],
         drafts={place[r.request_id]: list(r.draft_token_ids) for r in requests if r.draft_token_ids},
@@ -283,7 +287,9 @@ def _live_requests(state: EngineState) -> list[RequestState]:
 
 
 def _known_of(requests: Sequence[RequestState], number_of: NumberOf) -> dict[int, _Known]:
-    return {number_of(r.request_id): _Known(_figures_of(r), r.arrival_time, r.cache_salt) for r in requests}
+    return {
+        number_of(r.request_id): _Known(_figures_of(r), r.arrival_time, r.cache_salt, r.lora_name) for r in requests
+    }
 
 
 def _figures_of(request: RequestState) -> list[int]:
@@ -308,9 +314,9 @@ def _known_requests(packed: _Checkpoint, base: CheckpointBase) -> dict[int, _Kno
             new = next(new_requests, None)
             if new is None:
                 raise ValueError(f"nothing is known of request {number}")
-            known[number] = _Known(list(row), new.arrival_time, new.cache_salt)
+            known[number] = _Known(list(row), new.arrival_time, new.cache_salt, new.lora_name)
         else:
-            known[number] = _Known(list(map(add, old.figures, row)), old.arrival_time, old.cache_salt)
+            known[number] = replace(old, figures=list(map(add, old.figures, row)))
     return known
 
 
@@ -327,6 +333,7 @@ def _requests(packed: _Checkpoint, pool: CheckpointBase, names: Mapping[int, str
             draft_token_ids=tuple(packed.drafts.get(place, ())),
             arrival_time=of.arrival_time,
             cache_salt=of.cache_salt,
+            lora_name=of.lora_name,
             **by_name,
         )
         steps = [step - 1 if step else None for step in figures[len(_FIGURES) :]]

@@ -85,6 +85,8 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=Fal
     queue_position: int
     priority: int = 0
     cache_salt: str | None = None
+    lora_name: str | None = None
+    """The adapter that it asked for: like the salt it keeps its blocks to itself and its like."""
     prompt: str | None = None
     """The text as the user gave it, before any template."""
     sampling: dict[str, Any] = {}

@@ -39,6 +39,7 @@ class RequestState:
     priority: int = 0
     arrival_time: float = 0.0
     cache_salt: str | None = None
+    lora_name: str | None = None
     status: RequestStatus = "WAITING"
     num_tokens: int = 0
     """Prompt plus output."""
@@ -245,6 +246,7 @@ class EngineState:
             priority=event.priority,
             arrival_time=event.arrival_time,
             cache_salt=event.cache_salt,
+            lora_name=event.lora_name,
             waiting_since_step=self.step,
         )
         self.waiting.insert(event.queue_position, event.request_id)

@@ -1,6 +1,7 @@
 """The books that the invariants are checked against: kept from the events, apart from the reducer that is checked too.
 
 What a block holds is known exactly, not by its hash: `_PrefixTree` gives every distinct prefix a number of its own.
+Of a request that has ended a few figures are left, so that a run of millions of steps can be checked.
 """
 
 from __future__ import annotations
@@ -18,16 +19,50 @@ PrefixId = int
 
 NO_PREFIX: PrefixId = 0
 
+_PrefixKey = tuple[PrefixId, tuple[int, ...], tuple[str, ...]]
+"""The prefix that is one block shorter, the block's tokens, and the extra keys of a first block."""
+
 
 class _PrefixTree:
-    """Numbers distinct chains of blocks."""
+    """Numbers distinct chains of blocks, and forgets those that nobody refers to any more.
+
+    A prefix is referred to by the blocks that hold it, by the requests that asked for it, and by longer prefixes. Its
+    number comes back only if it was never forgotten meanwhile: so no block may hold a prefix that nobody keeps.
+    """
 
     def __init__(self) -> None:
-        self._children: dict[tuple[PrefixId, tuple[int, ...], tuple[str, ...]], PrefixId] = {}
+        self._children: dict[_PrefixKey, PrefixId] = {}
+        self._keys: dict[PrefixId, _PrefixKey] = {}
+        self._num_references: dict[PrefixId, int] = {}
+        self._last_id = NO_PREFIX
 
     def child(self, parent: PrefixId, token_ids: tuple[int, ...], extra: tuple[str, ...]) -> PrefixId:
+        """Returns the number of a prefix that is one block longer. It has to be kept."""
         key = (parent, token_ids, extra if parent == NO_PREFIX else ())
-        return self._children.setdefault(key, len(self._children) + 1)
+        prefix_id = self._children.get(key)
+        if prefix_id is None:
+            prefix_id = self._last_id = self._last_id + 1
+            self._children[key] = prefix_id
+            self._keys[prefix_id] = key
+            self._num_references[prefix_id] = 0
+            if parent != NO_PREFIX:
+                self._num_references[parent] += 1
+        return prefix_id
+
+    def keep(self, prefix_id: PrefixId) -> None:
+        """Counts one that refers to the prefix."""
+        self._num_references[prefix_id] += 1
+
+    def let_go(self, prefix_id: PrefixId) -> None:
+        """Takes a `keep` back; what nobody refers to is forgotten, and with it what only led there."""
+        counts = self._num_references
+        while prefix_id != NO_PREFIX:
+            counts[prefix_id] -= 1
+            if counts[prefix_id]:
+                return
+            key = self._keys.pop(prefix_id)
+            del self._children[key], counts[prefix_id]
+            prefix_id = key[0]
 
 
 @dataclass(slots=True)
@@ -35,16 +70,17 @@ class RequestBooks:
     """What the events say of one request."""
 
     request_id: str
-    prompt_token_ids: tuple[int, ...]
+    num_prompt_tokens: int
     extra: tuple[str, ...]
     """Extra keys of its first block."""
     max_tokens: int
     token_ids: list[int]
-    """Prompt and everything sampled."""
+    """Prompt and everything sampled; empty after the step in which it ended."""
     block_table: list[int] = field(default_factory=list)
     prefix_ids: list[PrefixId] = field(default_factory=list)
     """Of its leading full blocks, as far as they were asked for."""
     block_hashes: list[bytes] = field(default_factory=list)
+    num_output_tokens: int = 0
     num_preemptions: int = 0
     first_admitted_step: int | None = None
     first_token_step: int | None = None
@@ -52,10 +88,17 @@ class RequestBooks:
     finish_reason: str | None = None
     num_hit_tokens: int = 0
     """Over all its admissions."""
+    tokens_digest: int | None = None
+    """Tells its tokens from others once they are forgotten."""
 
-    @property
-    def num_output_tokens(self) -> int:
-        return len(self.token_ids) - len(self.prompt_token_ids)
+    def digest(self) -> int:
+        """Returns `tokens_digest` of what it has."""
+        return digest_of(self.token_ids) if self.tokens_digest is None else self.tokens_digest
+
+
+def digest_of(token_ids: Sequence[int]) -> int:
+    """Returns a number that tells these tokens from others, within one process."""
+    return hash(tuple(token_ids))
 
 
 @dataclass(slots=True)
@@ -85,7 +128,7 @@ class Books:
     def __init__(self) -> None:
         self.state = EngineState()
         self.requests: dict[str, RequestBooks] = {}
-        """All that ever arrived."""
+        """All that ever arrived, in that order."""
         self.step = StepBooks()
         self.step_number = -1
         self.num_holders: Counter[int] = Counter()
@@ -99,9 +142,18 @@ class Books:
         return self.state.config.block_size if self.state.config is not None else 1
 
     def begin_step(self, step: int) -> None:
+        for request_id in self.state.ended_ids:
+            self._forget_tokens(self.requests[request_id])
         self.step_number = step
         self.step = StepBooks()
         self.state.begin_step(step)
+
+    def _forget_tokens(self, request: RequestBooks) -> None:
+        if request.tokens_digest is None:
+            request.tokens_digest = digest_of(request.token_ids)
+            for prefix_id in request.prefix_ids:
+                self._tree.let_go(prefix_id)
+            request.token_ids, request.prefix_ids, request.block_hashes = [], [], []
 
     def prefix_ids(self, request_id: str, num_blocks: int) -> list[PrefixId]:
         """Returns the content of the request's first blocks, fewer where its tokens do not fill them."""
@@ -109,7 +161,9 @@ class Books:
         for index in range(len(request.prefix_ids), min(num_blocks, len(request.token_ids) // size)):
             token_ids = tuple(request.token_ids[index * size : (index + 1) * size])
             parent = request.prefix_ids[-1] if index else NO_PREFIX
-            request.prefix_ids.append(self._tree.child(parent, token_ids, request.extra))
+            prefix_id = self._tree.child(parent, token_ids, request.extra)
+            self._tree.keep(prefix_id)
+            request.prefix_ids.append(prefix_id)
         return request.prefix_ids[:num_blocks]
 
     def block_hashes(self, request_id: str, num_blocks: int) -> list[bytes]:
@@ -128,8 +182,8 @@ class Books:
             case ev.RequestArrived():
                 self.requests[event.request_id] = RequestBooks(
                     request_id=event.request_id,
-                    prompt_token_ids=event.prompt_token_ids,
-                    extra=rules.extra_keys(event.cache_salt),
+                    num_prompt_tokens=len(event.prompt_token_ids),
+                    extra=rules.extra_keys(event.cache_salt, event.lora_name),
                     max_tokens=event.max_tokens,
                     token_ids=list(event.prompt_token_ids),
                 )
@@ -152,7 +206,7 @@ class Books:
                 self._publish(event)
             case ev.BlockEvicted() | ev.BlockUncached():
                 for block_id in event.block_ids:
-                    self.contents.pop(block_id, None)
+                    self._tree.let_go(self.contents.pop(block_id, NO_PREFIX))
                     step.published.pop(block_id, None)
                 step.changed_block_ids.update(event.block_ids)
             case ev.AdmissionEnded():
@@ -191,19 +245,23 @@ class Books:
         end = event.first_index + len(event.block_ids)
         contents = self.prefix_ids(event.request_id, end)[event.first_index :]
         for index, (block_id, content) in enumerate(zip(event.block_ids, contents, strict=False), event.first_index):
+            self._tree.keep(content)
+            self._tree.let_go(self.contents.get(block_id, NO_PREFIX))
             self.contents[block_id] = content
             self.step.published[block_id] = (event.request_id, (index + 1) * self.block_size)
         self.step.changed_block_ids.update(event.block_ids)
 
     def _sample(self, event: ev.TokensSampled) -> None:
+        requests, step_number = self.requests, self.step_number
+        self.step.sampled_ids.update(event.request_ids)
+        counts = event.num_tokens if event.num_tokens is not None else (1,) * len(event.request_ids)
         start = 0
-        for index, request_id in enumerate(event.request_ids):
-            count = 1 if event.num_tokens is None else event.num_tokens[index]
-            request = self.requests[request_id]
-            self.step.sampled_ids.add(request_id)
-            request.token_ids.extend(event.token_ids[start : start + count])
+        for request_id, count in zip(event.request_ids, counts, strict=True):
+            request = requests[request_id]
+            request.token_ids += event.token_ids[start : start + count]
+            request.num_output_tokens += count
             if count and request.first_token_step is None:
-                request.first_token_step = self.step_number
+                request.first_token_step = step_number
             start += count
 
     def _end(self, request_id: str, reason: str) -> None:

@@ -1,7 +1,7 @@
 """Two recordings up to the first step in which they decide differently, what each decided from, and what followed.
 
-Requests are the same where their ids and prompts are, or else by content: equal prompt tokens and salt, in the order of
-their arrival.
+Requests are the same where their ids and prompts are, or else by content: equal prompt tokens, salt and adapter, in the
+order of their arrival.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ def match_requests(a: Timeline, b: Timeline, matching: Matching = "auto") -> Mat
     )
 
 
-def _contents(timeline: Timeline) -> dict[str, tuple[tuple[int, ...], str | None]]:
-    """Returns prompt and salt of each request, by arrival."""
+def _contents(timeline: Timeline) -> dict[str, tuple[tuple[int, ...], str | None, str | None]]:
+    """Returns prompt, salt and adapter of each request, by arrival."""
     return {
-        event.request_id: (event.prompt_token_ids, event.cache_salt)
+        event.request_id: (event.prompt_token_ids, event.cache_salt, event.lora_name)
         for _, events in timeline.select_events((ev.RequestArrived,), timeline.first_step, timeline.last_step)
         for event in events
         if isinstance(event, ev.RequestArrived)

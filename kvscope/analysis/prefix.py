@@ -15,6 +15,7 @@ from functools import partial
 
 from kvscope.analysis.memory import TOKEN_BYTES, remembered
 from kvscope.analysis.published import PublishedBlocks
+from kvscope.engine.scheduling import rules
 from kvscope.engine.scheduling.rules import max_hit_blocks
 from kvscope.replay.timeline import Moment, Timeline
 
@@ -46,13 +47,10 @@ def hit_block_ids(timeline: Timeline, moment: Moment, request_id: str) -> list[i
     return hits
 
 
-def cache_salt(timeline: Timeline, moment: Moment, request_id: str) -> str | None:
-    """Returns the salt of a request, live or ended."""
-    request = moment.state.requests.get(request_id)
-    if request is not None:
-        return request.cache_salt
-    row = remembered(timeline).ended_request_row(timeline, request_id)
-    return None if row is None else row.cache_salt
+def extra_keys(timeline: Timeline, moment: Moment, request_id: str) -> tuple[str, ...]:
+    """Returns what besides its tokens keeps a request's blocks apart, salt and adapter; it may have ended."""
+    request = moment.state.requests.get(request_id) or remembered(timeline).ended_request_row(timeline, request_id)
+    return () if request is None else rules.extra_keys(request.cache_salt, request.lora_name)
 
 
 def _chain(
@@ -65,7 +63,7 @@ def _chain(
         block_size = moment.state.config.block_size
         size = block_size * TOKEN_BYTES
         tokens = remembered(timeline).packed_tokens(timeline, request_id, moment.step, num_blocks * block_size)
-        link = chain[-1] if chain else hash(cache_salt(timeline, moment, request_id))
+        link = chain[-1] if chain else hash(extra_keys(timeline, moment, request_id))
         for start in range(len(chain) * size, len(tokens) - size + 1, size):
             link = hash((link, tokens[start : start + size]))
             chain.append(link)

@@ -205,6 +205,8 @@ def arrivals(moment: Moment) -> Iterator[Sentence]:
                 parts.append(dim(f"; priority {event.priority}, place {event.queue_position + 1} in the queue"))
             if event.cache_salt is not None:
                 parts.append(dim(f"; cache salt “{visible(event.cache_salt)}”"))
+            if event.lora_name is not None:
+                parts.append(dim(f"; adapter “{visible(event.lora_name)}”"))
             yield Sentence("↓", "arrived", say(*parts))
 
 

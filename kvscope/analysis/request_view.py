@@ -44,6 +44,7 @@ class RequestFacts:
     """What it got in this step."""
     priority: int
     cache_salt: str | None
+    lora_name: str | None
     sampling: str
     """The settings that differ from their defaults, as `name value` in words; `default` where none does."""
     arrival_step: int
@@ -161,6 +162,7 @@ def request_facts(timeline: Timeline, moment: Moment, request_id: str) -> Reques
         share=share,
         priority=request.priority,
         cache_salt=request.cache_salt,
+        lora_name=request.lora_name,
         sampling=sampling_words(row.sampling),
         arrival_step=request.arrival_step,
         waiting_since_step=request.waiting_since_step if is_waiting else None,
@@ -197,6 +199,7 @@ def _absent(timeline: Timeline, moment: Moment, row: RequestRow) -> RequestFacts
         share=None,
         priority=row.priority,
         cache_salt=row.cache_salt,
+        lora_name=row.lora_name,
         sampling=sampling_words(row.sampling),
         arrival_step=row.arrival_step,
         waiting_since_step=None,

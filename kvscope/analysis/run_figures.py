@@ -60,6 +60,7 @@ class RequestFigures:
     max_tokens: int
     priority: int
     cache_salt: str | None
+    lora_name: str | None
     arrival_ns: int
     template_ns: int
     tokenize_ns: int
@@ -283,6 +284,7 @@ class FigureCollector:
             max_tokens=event.max_tokens,
             priority=event.priority,
             cache_salt=event.cache_salt,
+            lora_name=event.lora_name,
             arrival_ns=event.arrival_ns,
             template_ns=event.template_ns,
             tokenize_ns=event.tokenize_ns,

@@ -125,7 +125,8 @@ class _Stack:
         self._cached: dict[Content, int] = {}
         """How many cached blocks have the content."""
         self._tokens: dict[str, list[int]] = {}
-        self._salts: dict[str, str | None] = {}
+        self._keys: dict[str, tuple[str, ...]] = {}
+        """What besides its tokens is hashed of a request."""
         self._hashes: dict[str, list[bytes]] = {}
         self._last_lookup: tuple[int, str, list[LostBlock]] = (-1, "", [])
 
@@ -133,7 +134,7 @@ class _Stack:
         match event:
             case ev.RequestArrived():
                 self._tokens[event.request_id] = list(event.prompt_token_ids)
-                self._salts[event.request_id] = event.cache_salt
+                self._keys[event.request_id] = rules.extra_keys(event.cache_salt, event.lora_name)
                 self._hashes[event.request_id] = []
             case ev.TokensSampled():
                 start = 0
@@ -173,7 +174,7 @@ class _Stack:
                         if self._ref_cnt.get(block_id):
                             self._private.add(block_id)
             case ev.RequestFinished() | ev.RequestAborted():
-                for known in (self._tokens, self._salts, self._hashes):
+                for known in (self._tokens, self._keys, self._hashes):
                     known.pop(event.request_id, None)
             case _:
                 pass
@@ -201,7 +202,7 @@ class _Stack:
         limit = rules.max_hit_blocks(len(tokens), size)
         hashes = self._hashes[request_id]
         if len(hashes) < limit:
-            rules.extend_block_hashes(hashes, tokens, limit, size, rules.extra_keys(self._salts[request_id]))
+            rules.extend_block_hashes(hashes, tokens, limit, size, self._keys[request_id])
         missed: list[LostBlock] = []
         furthest = 0  # a block can only be hit if all before it are
         for index in range(len(event.block_ids), limit):

@@ -19,7 +19,7 @@ from kvscope.analysis.wrong_readings import Warning, budget_use, wrong_readings
 from kvscope.errors import UsageError
 from kvscope.replay.timeline import StepSummary, Timeline
 
-Grouping = Literal["priority", "salt", "length"]
+Grouping = Literal["priority", "salt", "adapter", "length"]
 
 OCCUPANCY_COLUMNS = 60
 
@@ -259,13 +259,14 @@ def _occupancy_columns(figures: RunFigures, summaries: Sequence[StepSummary]) ->
 
 
 def group_summaries(found: RunStatistics, by: str) -> list[GroupSummary]:
-    """Returns the requests grouped by priority, salt (what keeps adapters and tenants apart) or length of the prompt.
+    """Returns the requests grouped by priority, salt (tenants), adapter or length of the prompt.
 
     Raises `UsageError` for another grouping.
     """
     keys: dict[str, Callable[[RequestFigures], tuple[int, str]]] = {
         "priority": lambda request: (request.priority, f"priority {request.priority}"),
         "salt": lambda request: (request.cache_salt is not None, request.cache_salt or "(no salt)"),
+        "adapter": lambda request: (request.lora_name is not None, request.lora_name or "(no adapter)"),
         "length": lambda request: _length_class(request.num_prompt_tokens),
     }
     if by not in keys:

@@ -95,6 +95,7 @@ class WorkloadRequest:
             arrival_time=arrived.arrival_time,
             priority=arrived.priority,
             cache_salt=arrived.cache_salt,
+            lora_name=arrived.lora_name,
             eos_token_ids=eos_token_ids,
             prompt=arrived.prompt,
             arrival_ns=arrived.arrival_ns,

@@ -27,8 +27,8 @@ def diff(
     match: Annotated[
         str,
         typer.Option(
-            help="How requests are matched: id, content (equal prompt and salt, in order), or auto: by id where no id "
-            "has two prompts."
+            help="How requests are matched: id, content (equal prompt, salt and adapter, in order), or auto: by id "
+            "where no id has two prompts."
         ),
     ] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,

@@ -23,7 +23,7 @@ def stats(
     files: Annotated[list[Path], typer.Argument(help="Recordings.")],
     requests: Annotated[bool, typer.Option("--requests", help="Also a table of all requests.")] = False,
     by: Annotated[
-        str | None, typer.Option(help="Also in groups: priority, salt (adapters, tenants) or length (of the prompt).")
+        str | None, typer.Option(help="Also in groups: priority, salt (tenants), adapter or length (of the prompt).")
     ] = None,
     histogram: Annotated[
         str, typer.Option(help="Of which time to draw a histogram: itl, ttft, queue, end_to_end or none.")

@@ -255,6 +255,7 @@ def _request_json(request: RequestFigures, time: RequestLatency) -> dict[str, An
         "id": request.request_id,
         "priority": request.priority,
         "cache_salt": request.cache_salt,
+        "lora_name": request.lora_name,
         "num_prompt_tokens": request.num_prompt_tokens,
         "num_output_tokens": len(request.token_steps),
         "arrival_step": request.arrival_step,

@@ -16,7 +16,7 @@ from kvscope.recording.views import create_views
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 APPLICATION_ID: Final = 0x6B767363
 """`kvsc`, in SQLite's header: tells a recording from any other database."""
 
@@ -57,6 +57,7 @@ REQUEST_COLUMNS: Final[dict[str, type]] = {
     "max_tokens": int,
     "priority": int,
     "cache_salt": str,
+    "lora_name": str,  # the adapter
     "sampling": str,  # JSON of the settings that differ from their defaults
     "stop_token_ids": str,  # JSON
     "arrival_step": int,

@@ -49,6 +49,7 @@ ARRIVAL_COLUMNS = (
     "max_tokens",
     "priority",
     "cache_salt",
+    "lora_name",
     "sampling",
     "stop_token_ids",
     "arrival_step",
@@ -147,6 +148,7 @@ class TablesToWrite:
             fitting[0],
             fitting[1],
             _storable(event.cache_salt),
+            _storable(event.lora_name),
             sampling,
             _json(event.stop_token_ids),
             self.step,
@@ -155,7 +157,8 @@ class TablesToWrite:
         )
         self._new_requests.append(row)
         self._new_prompts.append((number, pack_token_ids(event.prompt_token_ids)))
-        if tuple(fitting) != figures or (row[2], row[6]) != (event.prompt, event.cache_salt):
+        texts = (event.prompt, event.cache_salt, event.lora_name)
+        if tuple(fitting) != figures or tuple(map(_storable, texts)) != texts:
             raise DoesNotFit
         if event.sampling and sampling is None:
             raise DoesNotFit

@@ -215,6 +215,7 @@ _VIEWS: dict[type[ev.Event], str] = {
                     "max_tokens",
                     "priority",
                     "cache_salt",
+                    "lora_name",
                     "sampling",
                     "stop_token_ids",
                     "arrival_time",

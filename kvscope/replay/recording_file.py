@@ -43,8 +43,8 @@ _MAX_REMEMBERED = 1 << 16
 _EVENT_COLUMNS = "seq, kind, request, block, a, b, data, hashes"
 _FIGURE_COLUMNS = "step, token_budget, time_ns, schedule_ns, forward_ns, sample_ns, update_ns, record_ns, num_events"
 _ARRIVAL_COLUMNS = (
-    "request_id, max_tokens, arrival_time, priority, cache_salt, prompt, sampling, stop_token_ids, arrival_ns, "
-    "template_ns, tokenize_ns"
+    "request_id, max_tokens, arrival_time, priority, cache_salt, lora_name, prompt, sampling, stop_token_ids, "
+    "arrival_ns, template_ns, tokenize_ns"
 )
 
 _DAMAGE = (
@@ -356,7 +356,8 @@ class RecordingFile:
             row = self.one(f"SELECT {_ARRIVAL_COLUMNS} FROM requests WHERE number = ?", (number,))
         if row is None:
             raise RecordingError(f"{self.path} lacks the request with number {number}")
-        name, max_tokens, time, priority, salt, prompt, sampling, stops, arrival_ns, template_ns, tokenize_ns = row
+        name, max_tokens, time, priority, salt, lora, prompt, sampling, stops, *times_ns = row
+        arrival_ns, template_ns, tokenize_ns = times_ns
         return ev.RequestArrived(
             request_id=name,
             prompt_token_ids=self.prompt_of(number) if packed_prompt is None else unpack_token_ids(packed_prompt),
@@ -365,6 +366,7 @@ class RecordingFile:
             queue_position=queue_position,
             priority=priority,
             cache_salt=salt,
+            lora_name=lora,
             prompt=prompt,
             sampling=msgspec.json.decode(sampling, type=dict[str, Any]) if sampling else {},
             stop_token_ids=msgspec.json.decode(stops, type=tuple[int, ...]) if stops else (),

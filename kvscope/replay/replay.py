@@ -26,9 +26,9 @@ _MAX_REMEMBERED_REQUESTS = 32
 _MAX_REMEMBERED_TOKENS = 1 << 17
 
 _REQUEST_ROW = (
-    "request_id, prompt, num_prompt_tokens, max_tokens, priority, arrival_step, arrival_time, cache_salt, sampling, "
-    "num_output_tokens, num_hit_tokens, num_preemptions, first_admitted_step, first_token_step, finished_step, "
-    "finish_reason"
+    "request_id, prompt, num_prompt_tokens, max_tokens, priority, arrival_step, arrival_time, cache_salt, lora_name, "
+    "sampling, num_output_tokens, num_hit_tokens, num_preemptions, first_admitted_step, first_token_step, "
+    "finished_step, finish_reason"
 )
 
 
@@ -43,6 +43,8 @@ class _Output:
     """A request's output as far as it was read: after `steps[i]` it has the first `lengths[i]` of the tokens."""
 
     read_until: int
+    last: int | None
+    """The step in which the request ended: there is nothing behind it."""
     steps: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
@@ -182,16 +184,20 @@ class Replay:
         output = self._outputs.get(request_id)
         if output is None:
             row = self._file.one(
-                "SELECT first_token_step FROM requests WHERE request_id = ? ORDER BY number DESC LIMIT 1", (request_id,)
+                "SELECT first_token_step, finished_step FROM requests WHERE request_id = ? "
+                "ORDER BY number DESC LIMIT 1",
+                (request_id,),
             )
             first = None if row is None else self._file.integer(row[0])
-            if first is None:
-                return _Output(read_until=step)
-            output = _Output(read_until=first - 1)
+            if row is None or first is None:
+                return _Output(read_until=step, last=None)
+            output = _Output(read_until=first - 1, last=self._file.integer(row[1]))
             self._outputs[request_id] = output
             if len(self._outputs) > _MAX_REMEMBERED_REQUESTS:
                 self._outputs.popitem(last=False)
         self._outputs.move_to_end(request_id)
+        if output.last is not None:
+            step = min(step, output.last)
         if step > output.read_until:
             for found, token_ids in self._file.output_tokens(request_id, output.read_until + 1, step):
                 output.token_ids += token_ids

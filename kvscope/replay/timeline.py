@@ -69,6 +69,7 @@ class RequestRow:
     arrival_step: int
     arrival_time: float
     cache_salt: str | None
+    lora_name: str | None
     sampling: str
     """JSON of the sampling settings that differ from their defaults."""
     num_output_tokens: int

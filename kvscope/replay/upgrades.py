@@ -14,7 +14,13 @@ from kvscope.recording.schema import FORMAT_VERSION
 
 Upgrade = Callable[[sqlite3.Connection], None]
 
-UPGRADES: Mapping[int, Upgrade] = {}
+
+def _add_adapters(connection: sqlite3.Connection) -> None:
+    """Format 2 knows the adapter of a request; before, no request had one."""
+    connection.execute("ALTER TABLE requests ADD COLUMN lora_name TEXT")
+
+
+UPGRADES: Mapping[int, Upgrade] = {1: _add_adapters}
 """By the version that it starts from; the function makes the next one of it. Version 1 is the first."""
 
 

@@ -25,7 +25,7 @@ def _hits_by_tokens(timeline: MemoryTimeline, moment: Moment, request_id: str) -
     def start(owner: str, num_blocks: int) -> tuple[object, ...]:
         request = timeline.request(owner)
         assert request is not None
-        return (request.cache_salt, *timeline.token_ids(owner, moment.step)[: num_blocks * size])
+        return (request.cache_salt, request.lora_name, *timeline.token_ids(owner, moment.step)[: num_blocks * size])
 
     by_content: dict[tuple[object, ...], int] = {}
     for block_id, (owner, index) in state.cached_from.items():

@@ -54,6 +54,7 @@ def test_all_facts_of_a_resumed_request() -> None:
         share=StepShare(request_id="b", num_tokens=2, num_draft_tokens=0, is_prefill=True, num_computed_before=4),
         priority=0,
         cache_salt=None,
+        lora_name=None,
         sampling="greedy",
         arrival_step=0,
         waiting_since_step=None,

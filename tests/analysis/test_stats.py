@@ -123,21 +123,23 @@ def test_times_of_a_run_with_a_clock() -> None:
     assert (times.total_ns, times.forward_ns, times.between_ns) == (3_900_000, 3_900_000, 0)
 
 
-def test_groups_by_priority_salt_and_length() -> None:
+def test_groups_by_priority_salt_adapter_and_length() -> None:
     made = scenario(seqs=1, max_model_len=300, blocks=100)
-    made.request("a", "abc", priority=1).request("b", "b" * 130, priority=0, cache_salt="t").request("c", "xyz")
+    made.request("a", "abc", priority=1).request("b", "b" * 130, priority=0, cache_salt="t")
+    made.request("c", "xyz", lora_name="fr")
     found = read_statistics(read(made.run()))
     by = {name: [(group.name, group.num_requests) for group in group_summaries(found, name)] for name in GROUPINGS}
     assert by == {
         "priority": [("priority 0", 2), ("priority 1", 1)],
         "salt": [("(no salt)", 2), ("t", 1)],
+        "adapter": [("(no adapter)", 2), ("fr", 1)],
         "length": [("prompt 1–127", 2), ("prompt 128–511", 1)],
     }
-    with pytest.raises(UsageError, match="--by colour: group by priority, salt, length"):
+    with pytest.raises(UsageError, match="--by colour: group by priority, salt, adapter, length"):
         group_summaries(found, "colour")
 
 
-GROUPINGS = ("priority", "salt", "length")
+GROUPINGS = ("priority", "salt", "adapter", "length")
 
 
 def readings(timeline_of: str) -> set[str]:

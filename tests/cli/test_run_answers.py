@@ -139,7 +139,7 @@ def test_stats_json_has_the_case_figures(kvscope: CommandLine) -> None:
         (("whatif", "c09.db", "--arrivals", "time"), "--arrivals time needs a run with a clock"),
         (("diff", "c09.db"), "1 recording: name two recordings, or one with --steps A B"),
         (("diff", "c09.db", "--steps", "0", "99"), "there is no step 99 in c09.db: it has steps 0 to 85"),
-        (("stats", "c09.db", "--by", "colour"), "--by colour: group by priority, salt, length"),
+        (("stats", "c09.db", "--by", "colour"), "--by colour: group by priority, salt, adapter, length"),
         (("stats", "none.db"), "there is no file none.db"),
     ],
 )

@@ -88,6 +88,7 @@ arrivals = st.builds(
     queue_position=figures,
     priority=st.integers(-9, 9),
     cache_salt=st.none() | names,
+    lora_name=st.none() | names,
     prompt=st.none() | names,
     sampling=json_values,
     stop_token_ids=token_ids,

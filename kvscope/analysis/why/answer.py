@@ -35,6 +35,7 @@ class RequestSummary:
     max_tokens: int
     priority: int
     cache_salt: str | None
+    lora_name: str | None
     arrival_step: int
     first_admitted_step: int | None
     first_token_step: int | None
@@ -246,6 +247,7 @@ class _Life:
             max_tokens=row.max_tokens,
             priority=row.priority,
             cache_salt=row.cache_salt,
+            lora_name=row.lora_name,
             arrival_step=row.arrival_step,
             first_admitted_step=self._admissions[0][0] if self._admissions else None,
             first_token_step=next((note.step for note in self._notes if note.num_sampled), None),

@@ -81,6 +81,13 @@ def _miss_words(admission: Admission) -> list[Part]:
                 request(admission.other_salt_id or ""),
                 f" under cache salt {salt}",
             ]
+        case "other_adapter":
+            adapter = "no adapter" if admission.other_lora_name is None else f"“{visible(admission.other_lora_name)}”"
+            return [
+                "its next block is cached, by ",
+                request(admission.other_salt_id or ""),
+                f", which ran with {adapter}" if admission.other_lora_name is None else f" under adapter {adapter}",
+            ]
         case "evicted" | "taken_back" if lost is not None:
             how: list[Part] = ["evicted"] if admission.reason == "evicted" else ["taken back"]
             if lost.lost_for is not None:

@@ -48,6 +48,7 @@ class Relative:
     request_id: str
     arrival_step: int
     cache_salt: str | None
+    lora_name: str | None
     num_shared: int
     """Leading tokens that are equal, of those that it has so far."""
     num_known: int
@@ -106,6 +107,7 @@ class CacheHistory:
             request_id=event.request_id,
             arrival_step=step,
             cache_salt=event.cache_salt,
+            lora_name=event.lora_name,
             num_shared=num_common(prompt, self.token_ids),
             num_known=len(prompt),
         )

@@ -68,12 +68,12 @@ def _admission(timeline: Timeline, history: CacheHistory, step: int, event: ev.P
     cap_blocks = rules.max_hit_blocks(num_tokens, size)
     others = [relative for relative in history.relatives.values() if relative is not me and relative.has_run]
     matches = _matches(others, me, num_tokens)
-    best = next((match for match in matches if match.same_salt), None)
+    best = next((match for match in matches if match.same_salt and match.same_adapter), None)
     shared = best.shared_tokens if best is not None else 0
     publications = [history.current.get(block_id) for block_id in event.block_ids]
     own = sum(p is not None and p.origin_id == me.request_id for p in publications)
     reason, lost = _reason(history, me, num_hit, cap_blocks, shared, size)
-    salted = _other_salt(history, me, num_hit, size) if reason == "other_salt" else None
+    foreign = _foreign(history, me, num_hit, size) if reason in ("other_salt", "other_adapter") else None
     at_cap = num_hit >= cap_blocks
     difference = None
     if best is not None and shared < num_tokens:
@@ -96,8 +96,9 @@ def _admission(timeline: Timeline, history: CacheHistory, step: int, event: ev.P
         difference=difference,
         lost=lost,
         lost_blocks=_lost_blocks(history, me, num_hit, cap_blocks, size) if lost is not None else (),
-        other_salt_id=salted.request_id if salted is not None else None,
-        other_salt=salted.cache_salt if salted is not None else None,
+        other_salt_id=foreign.request_id if foreign is not None else None,
+        other_salt=foreign.cache_salt if foreign is not None else None,
+        other_lora_name=foreign.lora_name if foreign is not None else None,
         hit_zero_and_correct=num_hit == 0
         and reason in ("nothing_shared", "shorter_than_a_block", "last_token_must_be_computed"),
         hits_hold_its_tokens=all(
@@ -129,6 +130,7 @@ def _without_lookup(history: CacheHistory, step: int, kind: str) -> Admission:
         lost_blocks=(),
         other_salt_id=None,
         other_salt=None,
+        other_lora_name=None,
         hit_zero_and_correct=True,
         hits_hold_its_tokens=True,
     )
@@ -141,6 +143,8 @@ def _matches(others: Sequence[Relative], me: Relative, num_tokens: int) -> list[
             shared_tokens=min(relative.num_shared, num_tokens),
             same_salt=relative.cache_salt == me.cache_salt,
             cache_salt=relative.cache_salt,
+            same_adapter=relative.lora_name == me.lora_name,
+            lora_name=relative.lora_name,
         )
         for relative in others
         if relative.num_shared > 0
@@ -150,7 +154,12 @@ def _matches(others: Sequence[Relative], me: Relative, num_tokens: int) -> list[
 
 def _holds(history: CacheHistory, publication: Publication, me: Relative, size: int) -> bool:
     origin = history.relatives[publication.origin_id]
-    return origin.num_shared >= (publication.index + 1) * size and origin.cache_salt == me.cache_salt
+    return origin.num_shared >= (publication.index + 1) * size and _is_kin(origin, me)
+
+
+def _is_kin(relative: Relative, me: Relative) -> bool:
+    """Salt and adapter are the same: with the same tokens the hashes are."""
+    return (relative.cache_salt, relative.lora_name) == (me.cache_salt, me.lora_name)
 
 
 def _reason(
@@ -159,13 +168,14 @@ def _reason(
     """Returns why the block behind the hit was not hit."""
     if num_hit < cap_blocks:
         sharing = history.sharing((num_hit + 1) * size)
-        same_salt = [relative for relative in sharing if relative.cache_salt == me.cache_salt]
-        lost = history.last_lost(same_salt, num_hit)
+        kin = [relative for relative in sharing if _is_kin(relative, me)]
+        lost = history.last_lost(kin, num_hit)
         if lost is not None and lost.lost_how is not None:
             return lost.lost_how, _lost(lost)
-        if _other_salt(history, me, num_hit, size) is not None:
-            return "other_salt", None
-        computing = [relative for relative in same_salt if relative is not me]
+        foreign = _foreign(history, me, num_hit, size)
+        if foreign is not None:
+            return "other_salt" if foreign.lora_name == me.lora_name else "other_adapter", None
+        computing = [relative for relative in kin if relative is not me]
         if any(not relative.has_ended for relative in computing):
             return "not_computed_yet", None
         if computing:
@@ -186,7 +196,7 @@ def _lost_blocks(history: CacheHistory, me: Relative, num_hit: int, cap_blocks: 
     """Returns the blocks behind the hit that had been cached and were lost, up to the first that never was."""
     found: list[Lost] = []
     for index in range(num_hit, cap_blocks):
-        sharing = [r for r in history.sharing((index + 1) * size) if r.cache_salt == me.cache_salt]
+        sharing = [relative for relative in history.sharing((index + 1) * size) if _is_kin(relative, me)]
         if history.published(sharing, index) is not None:
             continue
         lost = history.last_lost(sharing, index)
@@ -196,9 +206,9 @@ def _lost_blocks(history: CacheHistory, me: Relative, num_hit: int, cap_blocks: 
     return tuple(found)
 
 
-def _other_salt(history: CacheHistory, me: Relative, num_hit: int, size: int) -> Relative | None:
-    """Returns who has the block behind the hit in the cache, under another salt."""
-    sharing = [relative for relative in history.sharing((num_hit + 1) * size) if relative.cache_salt != me.cache_salt]
+def _foreign(history: CacheHistory, me: Relative, num_hit: int, size: int) -> Relative | None:
+    """Returns who has the block behind the hit in the cache, under another salt or adapter."""
+    sharing = [relative for relative in history.sharing((num_hit + 1) * size) if not _is_kin(relative, me)]
     found = history.published(sharing, num_hit)
     return history.relatives[found.origin_id] if found is not None else None
 

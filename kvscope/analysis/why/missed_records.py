@@ -13,6 +13,7 @@ MissReason = Literal[
     "rest_shorter_than_a_block",
     "last_token_must_be_computed",
     "other_salt",
+    "other_adapter",
     "evicted",
     "taken_back",
     "not_computed_yet",
@@ -20,12 +21,13 @@ MissReason = Literal[
 ]
 """Why the hit is not longer:
 
-- nothing_shared: no request that ran before it, with its salt, begins as it does;
+- nothing_shared: no request that ran before it, with its salt and adapter, begins as it does;
 - shorter_than_a_block: what it shares does not fill one block;
 - all_shared_hit: all that it shares was hit, and it fills whole blocks;
 - rest_shorter_than_a_block: all whole blocks of what it shares were hit; the text differs inside the next one;
 - last_token_must_be_computed: one token is always computed, so a last block that is full is computed anew;
 - other_salt: the next block is cached, but for requests with another cache salt;
+- other_adapter: the next block is cached, but for requests with another adapter (or none);
 - evicted, taken_back: the next block had been cached and was lost;
 - not_computed_yet: another request with the same text is still computing it;
 - never_computed: another request had the same text, but ended before this block was full of computed tokens.
@@ -40,6 +42,8 @@ class Match:
     shared_tokens: int
     same_salt: bool
     cache_salt: str | None
+    same_adapter: bool
+    lora_name: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +92,7 @@ class Admission:
     cap: int
     """The most tokens that can be hit: whole blocks that leave a token to compute."""
     shared_tokens: int
-    """With the best match of the same salt; its own tokens from before a preemption are not counted."""
+    """With the best match of the same salt and adapter; its own tokens from before a preemption are not counted."""
     best_match: str | None
     matches: tuple[Match, ...]
     """The longest first, of equals the earliest."""
@@ -100,13 +104,15 @@ class Admission:
     lost_blocks: tuple[Lost, ...]
     """From the block at which the chain broke off: all that had been cached, and were not any more."""
     other_salt_id: str | None
-    """With `other_salt`: whose cached block it would have hit."""
+    """With `other_salt` and `other_adapter`: whose cached block it would have hit."""
     other_salt: str | None
     """That one's salt."""
+    other_lora_name: str | None
+    """That one's adapter."""
     hit_zero_and_correct: bool
     """Nothing was hit, and nothing could be: no block of it had ever been there for it to hit."""
     hits_hold_its_tokens: bool
-    """The hit blocks were computed from exactly its tokens, under its salt."""
+    """The hit blocks were computed from exactly its tokens, under its salt and adapter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

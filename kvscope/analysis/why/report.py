@@ -56,6 +56,8 @@ def _headline(answer: WhyAnswer) -> Iterator[Line]:
         parts.append(f", priority {row.priority}")
     if row.cache_salt is not None:
         parts.append(f", cache salt “{visible(row.cache_salt)}”")
+    if row.lora_name is not None:
+        parts.append(f", adapter “{visible(row.lora_name)}”")
     if row.finished_step is not None:
         parts.append(f"; ended at step {row.finished_step} ({row.finish_reason})")
     else:

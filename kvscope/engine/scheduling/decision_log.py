@@ -40,6 +40,7 @@ class DecisionLog:
                 queue_position=queue_position,
                 priority=request.priority,
                 cache_salt=request.cache_salt,
+                lora_name=request.lora_name,
                 prompt=request.prompt,
                 sampling=_changed_settings(request.sampling),
                 stop_token_ids=request.sampling.stop_token_ids,

@@ -171,5 +171,5 @@ class KVCacheManager:
 
     def _extend_hashes(self, request: Request, num_blocks: int) -> None:
         if len(request.block_hashes) < num_blocks:
-            extra = rules.extra_keys(request.cache_salt)
+            extra = rules.extra_keys(request.cache_salt, request.lora_name)
             rules.extend_block_hashes(request.block_hashes, request.all_token_ids, num_blocks, self._block_size, extra)

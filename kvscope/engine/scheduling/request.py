@@ -62,6 +62,8 @@ class Request:
     priority: int = 0
     """Smaller is more urgent."""
     cache_salt: str | None = None
+    lora_name: str | None = None
+    """The adapter, as far as scheduling knows it: by its name."""
     eos_token_ids: tuple[int, ...] = ()
     prompt: str | None = None
     """The text as it was given, for the recording."""

@@ -84,6 +84,7 @@ def _request(recorded: RequestState, token_ids: Sequence[int]) -> Request:
         arrival_time=recorded.arrival_time,
         priority=recorded.priority,
         cache_salt=recorded.cache_salt,
+        lora_name=recorded.lora_name,
     )
     request.all_token_ids = list(token_ids[: recorded.num_tokens])
     request.status = RequestStatus[recorded.status]

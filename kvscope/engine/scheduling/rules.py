@@ -25,9 +25,13 @@ MAX_TOKEN_ID = 2**32 - 1
 """Token ids are hashed as 32 unsigned bits."""
 
 
-def extra_keys(cache_salt: str | None) -> tuple[str, ...]:
-    """Returns what besides its tokens makes a request's first block distinct (and, by the chain, all behind it)."""
-    return () if cache_salt is None else ("cache_salt", cache_salt)
+def extra_keys(cache_salt: str | None, lora_name: str | None = None) -> tuple[str, ...]:
+    """Returns what besides its tokens makes a request's first block distinct (and, by the chain, all behind it).
+
+    Each key is tagged: an adapter and a salt of the same name do not meet (vllm-project/vllm #44701).
+    """
+    lora = () if lora_name is None else ("lora", lora_name)
+    return lora if cache_salt is None else (*lora, "cache_salt", cache_salt)
 
 
 def extend_block_hashes(

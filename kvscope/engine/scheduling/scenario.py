@@ -36,6 +36,7 @@ class ScenarioRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     priority: int = 0
     stop_token_ids: tuple[int, ...] = ()
     cache_salt: str | None = None
+    lora_name: str | None = None
     cancel_step: int | None = None
     """Aborted before this step is scheduled."""
     cancel_mid: bool = False
@@ -52,6 +53,7 @@ class ScenarioRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             arrival_time=self.arrival_time,
             priority=self.priority,
             cache_salt=self.cache_salt,
+            lora_name=self.lora_name,
         )
 
 

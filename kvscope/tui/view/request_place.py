@@ -32,6 +32,7 @@ def fact_lines(facts: RequestFacts, width: int, glyphs: Glyphs) -> list[Line]:
         ("priority", str(facts.priority)),
         ("sampling", facts.sampling),
         ("salt", visible(facts.cache_salt) if facts.cache_salt else "—"),
+        *((("adapter", visible(facts.lora_name)),) if facts.lora_name else ()),
     ]
     spans: list[Span] = []
     for name, value in pairs:

@@ -209,8 +209,29 @@ def test_a_cache_salt_keeps_tenants_apart() -> None:
     assert (admission["hit_tokens"], admission["reason"]) == (0, "other_salt")
     assert (admission["other_salt_id"], admission["other_salt"]) == ("a", None)
     assert admission["matches"] == [
-        {"request_id": "a", "shared_tokens": 28, "same_salt": False, "cache_salt": None},
+        {
+            "request_id": "a",
+            "shared_tokens": 28,
+            "same_salt": False,
+            "cache_salt": None,
+            "same_adapter": True,
+            "lora_name": None,
+        },
     ]
+
+
+def test_an_adapter_keeps_its_blocks_apart_also_from_a_salt_of_its_name() -> None:
+    """b has a's text under the adapter `fr`, c under the salt `fr`, d as b: only d hits, and only b's blocks."""
+    made = scenario(blocks=64).request("a", CHAT).request("b", CHAT, at=2, lora_name="fr")
+    run = made.request("c", CHAT, at=4, cache_salt="fr").request("d", CHAT, at=6, lora_name="fr").run()
+    keys = ("hit_tokens", "reason", "other_salt_id", "other_salt", "other_lora_name", "publishers")
+    assert {name: tuple(_admission(run, name)[key] for key in keys) for name in "abcd"} == {
+        "a": (0, "nothing_shared", None, None, None, []),
+        "b": (0, "other_adapter", "a", None, None, []),
+        "c": (0, "other_salt", "a", None, None, []),
+        "d": (24, "last_token_must_be_computed", None, None, None, ["b"] * 6),
+    }
+    assert why(run, "d")["request"]["lora_name"] == "fr"
 
 
 def test_a_prefix_that_was_evicted_to_make_room() -> None:

@@ -70,6 +70,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         priority=st.integers(0, 2),
         stop=st.sampled_from([(), (), (1,)]),
         salt=st.sampled_from([None, None, "a", "b"]),
+        adapter=st.sampled_from([None, None, None, "a"]),
     )
     def add(
         self,
@@ -80,6 +81,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         priority: int,
         stop: tuple[int, ...],
         salt: str | None,
+        adapter: str | None,
     ) -> None:
         request_id = f"r{len(self.all_requests)}"
         request = Request(
@@ -89,6 +91,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             arrival_time=float(len(self.all_requests) // 2),
             priority=priority,
             cache_salt=salt,
+            lora_name=adapter,
         )
         self.all_requests.append(request)
         self.runner.scripts[request_id] = Script(reply, drafts)

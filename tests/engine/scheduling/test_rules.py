@@ -30,6 +30,13 @@ def test_a_hash_covers_parent_tokens_and_in_the_first_block_the_extra_keys() -> 
     ]
 
 
+def test_an_adapter_and_a_salt_of_one_name_do_not_meet() -> None:
+    assert rules.extra_keys(None, "fr") == ("lora", "fr")
+    assert rules.extra_keys("fr", "fr") == ("lora", "fr", "cache_salt", "fr")
+    keys = [(None, None), ("fr", None), (None, "fr"), ("fr", "fr"), ("lora", None), (None, "cache_salt")]
+    assert len({rules.block_hashes([1], 1, rules.extra_keys(*pair))[0] for pair in keys}) == len(keys)
+
+
 def test_extra_keys_that_read_the_same_in_a_row_hash_differently() -> None:
     assert rules.block_hashes([1], 1, ("ab", "c")) != rules.block_hashes([1], 1, ("a", "bc"))
 
