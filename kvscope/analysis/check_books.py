@@ -1,6 +1,6 @@
 """The books that the invariants are checked against: kept from the events, apart from the reducer that is checked too.
 
-What a block holds is known exactly, not by its hash: `_PrefixTree` gives every distinct prefix a number of its own.
+What a block holds is known exactly, not by its hash: `PrefixTree` gives every distinct prefix a number of its own.
 Of a request that has ended a few figures are left, so that a run of millions of steps can be checked.
 """
 
@@ -23,7 +23,7 @@ _PrefixKey = tuple[PrefixId, tuple[int, ...], tuple[str, ...]]
 """The prefix that is one block shorter, the block's tokens, and the extra keys of a first block."""
 
 
-class _PrefixTree:
+class PrefixTree:
     """Numbers distinct chains of blocks, and forgets those that nobody refers to any more.
 
     A prefix is referred to by the blocks that hold it, by the requests that asked for it, and by longer prefixes. Its
@@ -35,6 +35,9 @@ class _PrefixTree:
         self._keys: dict[PrefixId, _PrefixKey] = {}
         self._num_references: dict[PrefixId, int] = {}
         self._last_id = NO_PREFIX
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def child(self, parent: PrefixId, token_ids: tuple[int, ...], extra: tuple[str, ...]) -> PrefixId:
         """Returns the number of a prefix that is one block longer. It has to be kept."""
@@ -135,7 +138,7 @@ class Books:
         """For each block the block tables that hold it."""
         self.contents: dict[int, PrefixId] = {}
         """What each published block was computed from."""
-        self._tree = _PrefixTree()
+        self._tree = PrefixTree()
 
     @property
     def block_size(self) -> int:

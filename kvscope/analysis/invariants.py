@@ -326,10 +326,14 @@ def ended_requests_own_nothing(books: Books) -> Iterator[str]:
 @_after_step
 def block_tables_hold_the_computed_tokens(books: Books) -> Iterator[str]:
     """A running request's table has room for every token that is computed, and is the one that the events built."""
-    for request_id in books.step.scheduled.keys() | books.step.changed_request_ids:
-        request = books.state.requests[request_id]
-        table = books.requests[request_id].block_table
-        if request.block_ids != table:
-            yield f"{request_id} has the block table {request.block_ids}, its events give {table}"
-        if request.status == "RUNNING" and request.num_computed_tokens > len(table) * books.block_size:
-            yield f"{request_id} has {request.num_computed_tokens} computed tokens in {len(table)} blocks"
+    step, state = books.step, books.state
+    for request_id in step.changed_request_ids:
+        have, due = state.requests[request_id].block_ids, books.requests[request_id].block_table
+        if have != due:
+            yield f"{request_id} has the block table {have}, its events give {due}"
+    for request_id in step.scheduled.keys() | step.changed_request_ids:
+        request = state.requests[request_id]
+        num_slots = len(books.requests[request_id].block_table) * books.block_size
+        if request.num_computed_tokens > num_slots and request.status == "RUNNING":
+            num_blocks = num_slots // books.block_size
+            yield f"{request_id} has {request.num_computed_tokens} computed tokens in {num_blocks} blocks"

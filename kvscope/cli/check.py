@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +11,11 @@ import typer
 
 if TYPE_CHECKING:
     from kvscope.analysis.check import Violation
+    from kvscope.cli.progress_line import ProgressLine
 
 VIOLATED = 1
 """Exit code where an invariant does not hold in any of the files."""
+_STEPS_A_REPORT = 200
 
 
 def register(app: typer.Typer) -> None:
@@ -31,13 +33,17 @@ def check(
     Exit code 1: one does not hold. Warnings name what vLLM itself breaks in a known case, and are no violations.
     """
     from kvscope.analysis.check import check_recording
+    from kvscope.cli.progress_line import ProgressLine
     from kvscope.replay.replay import open_recording
 
     has_violation = False
+    progress = ProgressLine()
     for file in files:
         with open_recording(file) as timeline:
             num_steps = timeline.last_step - timeline.first_step + 1
-            found = list(_until_first(check_recording(timeline), wants_all=all_))
+            on_step = _progress(progress, file, num_steps)
+            found = list(_until_first(check_recording(timeline, on_step), wants_all=all_))
+            progress.clear()
         wrong = [violation for violation in found if not violation.is_warning]
         has_violation |= bool(wrong)
         if as_json:
@@ -59,6 +65,16 @@ def check(
                 print(f"{file}: every invariant holds in all {num_steps} steps")
     if has_violation:
         raise typer.Exit(VIOLATED)
+
+
+def _progress(line: ProgressLine, file: Path, num_steps: int) -> Callable[[int], None]:
+    """Returns what shows how many steps were looked at."""
+
+    def show(num_done: int) -> None:
+        if num_done % _STEPS_A_REPORT == 0:
+            line.running(f"{file.name}: {num_done:,} of {num_steps:,} steps ({num_done / num_steps:.0%})")
+
+    return show
 
 
 def _until_first(violations: Iterator[Violation], *, wants_all: bool) -> Iterator[Violation]:
