@@ -22,11 +22,13 @@ class CountPair:
     b: int
 
 
-def decision_text(decision: Decision, fields: tuple[str, ...] = (), other: Decision | None = None) -> str:
-    """Returns a decision in words; of many requests only those that got something else in the other decision."""
+def decision_text(
+    decision: Decision, fields: tuple[str, ...] = (), other: Decision | None = None, *, max_names: int = MAX_NAMES
+) -> str:
+    """Returns a decision in words; of more requests than `max_names` those that got something else in the other one."""
     parts = [f"{decision.num_scheduled_tokens} tokens"]
     if decision.scheduled:
-        shared = set(other.scheduled) if other is not None and len(decision.scheduled) > MAX_NAMES else set()
+        shared = set(other.scheduled) if other is not None and len(decision.scheduled) > max_names else set()
         own = [f"{visible(key)} {tokens}" for key, tokens in decision.scheduled if (key, tokens) not in shared]
         num_same = len(decision.scheduled) - len(own)
         same = [f"{num_same} others as in the other run"] if num_same else []
@@ -47,10 +49,12 @@ def decision_text(decision: Decision, fields: tuple[str, ...] = (), other: Decis
     return "; ".join(parts)
 
 
-def standing_text(standing: StandingBefore) -> str:
-    """Returns the queues and free blocks that a step was decided from."""
+def standing_text(standing: StandingBefore, *, has_names: bool = True) -> str:
+    """Returns the queues and free blocks that a step was decided from; the queues with or without their names."""
 
     def names(ids: tuple[str, ...]) -> str:
+        if not has_names:
+            return str(len(ids) or "none")
         return f"{len(ids)} ({some([visible(name) for name in ids])})" if ids else "none"
 
     parts = [

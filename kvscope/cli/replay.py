@@ -1,7 +1,8 @@
-"""`kvscope replay`: the screen over a recording, closed or still growing."""
+"""`kvscope replay`: the screen over one recording or several, closed or still growing."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -17,21 +18,42 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    files: Annotated[list[Path], typer.Argument(help="The recording.", metavar="FILE")],
-    step: Annotated[int | None, typer.Option(help="Begin at this step instead of the last one.")] = None,
+    files: Annotated[list[Path], typer.Argument(help="Recordings; the first one is shown first.", metavar="FILE…")],
+    step: Annotated[int | None, typer.Option(help="Begin at this step of the first one instead of its last.")] = None,
+    align: Annotated[
+        str,
+        typer.Option(
+            help="What goes together in several: clock (engines of one system), step (variants of one run), or auto: "
+            "clock where the engines ran at the same time."
+        ),
+    ] = "auto",
     is_ascii: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
     theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
 ) -> None:
-    """Move through every step of a recording: what was decided, and the queues and blocks that it left."""
+    """Move through every step of a recording: what was decided, and the queues and blocks that it left.
+
+    Of several, `a` shows the next at the same moment, and `c` where two of them part.
+    """
     from kvscope.replay import open_recording
     from kvscope.tui.app import run_app
 
-    if len(files) > 1:
-        raise UsageError(f"{len(files)} files were given: one recording at a time can be shown")
+    if align not in ("auto", "clock", "step"):
+        raise UsageError(f"--align {align}: choose auto, clock or step")
+    twice = next((file for number, file in enumerate(files) if file in files[:number]), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is given twice: name each recording once")
     require_terminal(f"kvscope show {files[0]} prints a step as text")
-    timeline = open_recording(files[0])
-    if step is not None and not timeline.first_step <= step <= timeline.last_step:
-        last = timeline.last_step
-        timeline.close()
-        raise UsageError(f"there is no step {step} in {files[0]}: it has {timeline.first_step} to {last}")
-    run_app(timeline, open_timeline=open_recording, initial_step=step, is_ascii=is_ascii, theme=theme)
+    with ExitStack() as opened:
+        timelines = [opened.enter_context(open_recording(file)) for file in files]
+        first = timelines[0]
+        if step is not None and not first.first_step <= step <= first.last_step:
+            raise UsageError(f"there is no step {step} in {files[0]}: it has {first.first_step} to {first.last_step}")
+        run_app(
+            first,
+            others=timelines[1:],
+            alignment=None if align == "auto" else align,  # type: ignore[arg-type]  # checked above
+            open_timeline=open_recording,
+            initial_step=step,
+            is_ascii=is_ascii,
+            theme=theme,
+        )

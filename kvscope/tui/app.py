@@ -32,6 +32,7 @@ from kvscope.tui.model import ScreenModel
 from kvscope.tui.navigation import Navigation
 from kvscope.tui.notes import Notes
 from kvscope.tui.places import Places
+from kvscope.tui.recordings import Alignment, Recordings
 from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.screens.modals import TextModal
@@ -71,6 +72,8 @@ class KvscopeApp(App[None]):
         timeline: Timeline | None,
         control: EngineControl | None = None,
         *,
+        others: Sequence[Timeline] = (),
+        alignment: Alignment | None = None,
         open_timeline: OpenTimeline | None = None,
         initial_step: int | None = None,
         is_ascii: bool = False,
@@ -80,6 +83,7 @@ class KvscopeApp(App[None]):
     ) -> None:
         """A live screen has `control`, and opens the recording that the engine's status names with `open_timeline`.
 
+        `others`: recordings to switch to, closed with the screen; `alignment`: see `Recordings`.
         `owns_engine`: leaving the screen ends the engine (after a question where requests are unfinished).
         """
         if theme not in THEMES:
@@ -101,7 +105,8 @@ class KvscopeApp(App[None]):
         self.finding = Finding(self, open_timeline)
         self.breakpoints = Breakpoints(self, open_timeline)
         self.notes = Notes(self)
-        self.places = Places(self)
+        self.places = Places(self, open_timeline)
+        self.recordings = Recordings(self, [*([] if timeline is None else [timeline]), *others], alignment)
         self.typed_ahead = TypedAhead(self, super().on_event)
         self._first_timeline = timeline
         self._initial_step = initial_step
@@ -130,6 +135,7 @@ class KvscopeApp(App[None]):
     def on_unmount(self) -> None:
         self._collector.stop()
         self.desk.close()
+        self.recordings.close()
         if self.model.timeline is not None:
             self.model.timeline.close()
 
@@ -254,6 +260,7 @@ class KvscopeApp(App[None]):
                 f"key {shown_keys(binding)}",
                 partial(self._run, screen, binding.action),
             )
+        yield from self.recordings.commands()
         for name, theme in THEMES.items():
             yield SystemCommand(f"Theme: {name}", "colours of the screen", partial(setattr, self, "theme", theme.name))
 
@@ -300,6 +307,10 @@ KEY_NAMES = {
     "comma": ",",
     "semicolon": ";",
     "question_mark": "?",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
+    "left_curly_bracket": "{",
+    "right_curly_bracket": "}",
     "slash": "/",
     "apostrophe": "'",
     "escape": "esc",
@@ -317,6 +328,8 @@ def run_app(
     timeline: Timeline | None,
     control: EngineControl | None = None,
     *,
+    others: Sequence[Timeline] = (),
+    alignment: Alignment | None = None,
     open_timeline: OpenTimeline | None = None,
     initial_step: int | None = None,
     is_ascii: bool = False,
@@ -328,6 +341,8 @@ def run_app(
     app = KvscopeApp(
         timeline,
         control,
+        others=others,
+        alignment=alignment,
         open_timeline=open_timeline,
         initial_step=initial_step,
         is_ascii=is_ascii,

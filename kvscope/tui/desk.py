@@ -38,8 +38,10 @@ class QuestionLeft(Exception):
 class WatchedTimeline:
     """A timeline that tells how far its reader is, and stops it when nobody waits any more."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, leader: WatchedTimeline | None = None) -> None:
+        """`leader`: another one that the same question reads; it tells how far both are, and is left with this one."""
         self._timeline = timeline
+        self._leader = leader
         self.path = timeline.path
         self.is_left = False
         self.step = timeline.first_step
@@ -51,9 +53,13 @@ class WatchedTimeline:
         """Raises `QuestionLeft` where nobody waits any more: for work that does not look into the recording."""
         if self.is_left:
             raise QuestionLeft
+        if self._leader is not None:
+            self._leader.check()
 
     def _look(self, step: int) -> None:
         self.step = step
+        if self._leader is not None:
+            self._leader.step = max(self._leader.step, step)
         self.check()
 
     @property
@@ -168,7 +174,10 @@ class Desk:
                 self._app.model.renew()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="answers")
-        if self._opened is None or self._opened.path != timeline.path:
+        if self._opened is not None and self._opened.path != timeline.path:
+            self._thread.submit(self._opened.close)
+            self._opened = None
+        if self._opened is None:
             self._opened = await asyncio.get_running_loop().run_in_executor(
                 self._thread, self._open_timeline, timeline.path
             )

@@ -151,6 +151,12 @@ class Finding:
         self._worker = None
         return True
 
+    def search_again(self) -> None:
+        """Looks for the same in the recording that is shown now; nothing where nothing was looked for."""
+        timeline = self._model.timeline
+        if self.query is not None and timeline is not None and self._model.step >= 0:
+            self._start(self.query, timeline)
+
     def clear(self) -> None:
         """Forgets the search: `n` and `N` go to events again."""
         self.leave()

@@ -23,6 +23,9 @@ MAX_LIFE_STEPS = 4_000
 
 MAX_STEPS_PER_COLUMN = 1_000_000
 
+SHARED = frozenset({"control", "glyphs", "is_playing", "steps_per_second", "steps_per_column", "version"})
+"""What is the screen's own; all else belongs to the recording that is shown: cursor, selection, marks, places."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -105,6 +108,15 @@ class ScreenModel:
         self.is_following = step is None
         self.wanted_step = timeline.last_step if step is None else step
         self.version += 1
+
+    def exchange(self, kept: dict[str, object]) -> dict[str, object]:
+        """Takes up another recording where it was left (empty: anew), and returns what to keep of this one."""
+        own = vars(self)
+        left = {name: value for name, value in own.items() if name not in SHARED}
+        fresh = {name: value for name, value in vars(ScreenModel(timeline=None)).items() if name not in SHARED}
+        own.update(fresh | kept)
+        self.version += 1
+        return left
 
     def move_to(self, step: int) -> None:
         """Wants a step; beyond an end it is that end. At the end of a growing recording the cursor follows it."""

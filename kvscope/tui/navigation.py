@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual.worker import Worker
 
-from kvscope import events as ev
+from kvscope.analysis.clock import step_begun_by, step_time_ns
 from kvscope.analysis.text import visible
 from kvscope.errors import KvscopeError
 from kvscope.replay.timeline import Timeline
@@ -128,6 +128,10 @@ class Navigation:
             model.move_to(found)
             self._app.show_soon()
 
+    def leave(self) -> None:
+        """Ends the way to an event that is under way."""
+        self._cancel_search()
+
     def _cancel_search(self) -> None:
         if self._search is not None and not self._search.is_finished:
             self._search.cancel()
@@ -178,24 +182,9 @@ def go_to(model: ScreenModel, timeline: Timeline, destination: Goto) -> None:
 def step_at_time(timeline: Timeline, seconds: float) -> int:
     """Returns the last step that began within so many seconds of the engine's start. Raises `GotoError`."""
     wanted_ns = round(seconds * 1e9)
-    low, high = timeline.first_step, timeline.last_step
-    last_ns = _time_ns(timeline, high)
+    last_ns = step_time_ns(timeline, timeline.last_step)
     if not last_ns:
         raise GotoError("this run has no clock: go by step instead")
     if wanted_ns > last_ns:
         raise GotoError(f"the last step began at {last_ns / 1e9:.1f}s")
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _time_ns(timeline, middle) <= wanted_ns:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _time_ns(timeline: Timeline, step: int) -> int:
-    for _, events in timeline.events(step, step):
-        for event in events:
-            if isinstance(event, ev.StepStarted):
-                return event.time_ns
-    return 0
+    return step_begun_by(timeline, wanted_ns)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvscope.analysis.divergence import Matching
+from kvscope.tui.desk import OpenTimeline
 from kvscope.tui.screens.compare import CompareScreen
+from kvscope.tui.screens.divergence import DivergenceScreen
 from kvscope.tui.screens.statistics import StatisticsScreen
 from kvscope.tui.screens.why import WhyScreen
+from kvscope.tui.widgets.divergence_panels import DivergenceReading
 from kvscope.tui.widgets.statistics_panels import StatisticsReading
 
 if TYPE_CHECKING:
@@ -16,10 +21,12 @@ if TYPE_CHECKING:
 class Places:
     """Opens why, compare and statistics above the place where one is."""
 
-    def __init__(self, app: KvscopeApp) -> None:
+    def __init__(self, app: KvscopeApp, open_timeline: OpenTimeline | None) -> None:
         self._app = app
-        self._statistics: StatisticsReading | None = None
-        """Read once for each end of the recording."""
+        self._open_timeline = open_timeline
+        self._statistics: dict[Path, StatisticsReading] = {}
+        """Of each recording, read once for each end of it."""
+        self._divergences: dict[tuple[tuple[int, int], Matching], DivergenceReading] = {}
 
     def open_why(self) -> None:
         """Opens why the selected request fares as it does at the step."""
@@ -59,8 +66,25 @@ class Places:
         if timeline is None or timeline.last_step < 0:
             self._app.say("there is no step yet: nothing to count")
             return
-        known = self._statistics
+        known = self._statistics.get(timeline.path)
         if known is None or known.timeline is not timeline or known.last_step != timeline.last_step:
-            known = self._statistics = StatisticsReading(self._app, timeline)
+            known = self._statistics[timeline.path] = StatisticsReading(self._app, timeline)
         if not isinstance(self._app.screen, StatisticsScreen):
             self._app.push_screen(StatisticsScreen(self._app.model, known, is_ascii=self._app.is_ascii))
+
+    def open_divergence(self) -> None:
+        """Opens where the first recording and the one that is looked at (or the second) part."""
+        recordings = self._app.recordings
+        if not recordings.are_several:
+            self._app.say("one recording is open: kvscope replay A B opens two to compare")
+            return
+        indexes = 0, recordings.current or 1
+        is_ascii = self._app.is_ascii
+        self._app.push_screen(DivergenceScreen(self._app.model, self._divergence, indexes, is_ascii=is_ascii))
+
+    def _divergence(self, indexes: tuple[int, int], matching: Matching) -> DivergenceReading:
+        known = self._divergences.get((indexes, matching))
+        if known is None or not known.is_current:
+            known = DivergenceReading(self._app, self._open_timeline, indexes, matching)
+            self._divergences[indexes, matching] = known
+        return known

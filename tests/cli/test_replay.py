@@ -11,7 +11,11 @@ from kvscope.recording import Recorder
 from tests.builders import scenario
 from tests.cli.command_line import CommandLine
 
-SECOND = "2 files were given: one recording at a time can be shown"
+BAD_SECOND = "there is no file other.db: check the path, or make a recording with kvscope run --record FILE"
+NO_RECORDING = (
+    "notes.txt is no recording of kvscope, or is damaged: file is not a database; give a file made with kvscope run "
+    "--record FILE, or a copy that is whole"
+)
 NO_STEP = "there is no step 99 in run.db: it has 0 to 2"
 
 
@@ -38,7 +42,10 @@ def test_without_a_terminal_it_names_the_command_that_works(kvscope: CommandLine
             "there is no file none.db: check the path, or make a recording with kvscope run --record FILE",
         ),
         (("run.db", "--step", "99"), 2, NO_STEP),
-        (("run.db", "other.db"), 2, SECOND),
+        (("run.db", "other.db"), 3, BAD_SECOND),
+        (("run.db", "notes.txt"), 3, NO_RECORDING),
+        (("run.db", "run.db"), 2, "run.db is given twice: name each recording once"),
+        (("run.db", "--align", "time"), 2, "--align time: choose auto, clock or step"),
         (("run.db", "--theme", "pink"), 2, "there is no theme 'pink': dark or light"),
     ],
 )
@@ -48,6 +55,7 @@ def test_what_is_wrong_is_said_in_one_line(
     with Recorder("run.db") as recorder:
         for step, events in scenario().request("a", "abc", reply="xyz").run().sink.steps:
             recorder.write_step(step, events)
+    Path("notes.txt").write_text("not a recording")
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True)
     outcome = kvscope("replay", *arguments)

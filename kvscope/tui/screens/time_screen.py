@@ -52,6 +52,10 @@ class TimeScreen(Screen[None]):
         Binding("d", "compare", "mark step A; again: compare with it", show=False, id="look.compare"),
         Binding("D", "clear_mark", "clear step A", show=False, id="look.clear_mark"),
         Binding("t", "statistics", "statistics of the run", show=False, id="look.statistics"),
+        Binding("a", "recording(1)", "another recording, same moment", show=False, id="look.recording"),
+        Binding("A", "recording(-1)", "the recording before", show=False, id="look.recording_back"),
+        Binding("T", "alignment", "recordings by clock or by step", show=False, id="look.alignment"),
+        Binding("c", "divergence", "where two recordings part", show=False, id="look.divergence"),
         Binding("m", "bookmark", "bookmark the step, with a note", show=False, id="keep.bookmark"),
         Binding("apostrophe", "bookmarks", "bookmarks", show=False, id="keep.bookmarks"),
         Binding("b", "breakpoints", "breakpoints", show=False, id="keep.breakpoints"),
@@ -136,6 +140,15 @@ class TimeScreen(Screen[None]):
 
     def action_statistics(self) -> None:
         self.kvscope.places.open_statistics()
+
+    def action_recording(self, direction: int) -> None:
+        self.kvscope.recordings.go_on(direction)
+
+    def action_alignment(self) -> None:
+        self.kvscope.recordings.toggle_alignment()
+
+    def action_divergence(self) -> None:
+        self.kvscope.places.open_divergence()
 
     def action_bookmark(self) -> None:
         self.kvscope.notes.ask()

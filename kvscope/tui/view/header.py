@@ -8,7 +8,10 @@ from typing import Literal
 
 from kvscope.control import EngineStatus
 from kvscope.events import EngineConfigured
-from kvscope.tui.view.lines import Line, Span, cut_line, line_width, pad_line, two_ends
+from kvscope.tui.view.lines import Line, Span, cut_line, fit, line_width, pad_line, two_ends
+
+MAX_NAME_CELLS = 24
+"""Of a recording's name, where several are open."""
 
 ChipKind = Literal["live", "idle", "paused", "held", "replay", "gone", "loading", "play"]
 
@@ -60,6 +63,9 @@ class HeaderFacts:
     last_step: int
     places: Sequence[str] = ()
     """Names of the places above the main screen, the outermost first."""
+    recording: str = ""
+    """Which of several recordings is shown, by what they are aligned; empty where there is one."""
+    recording_name: str = ""
 
 
 def header_line(facts: HeaderFacts, width: int) -> Line:
@@ -78,12 +84,16 @@ def header_line(facts: HeaderFacts, width: int) -> Line:
     )
     if facts.places:
         left: Line = (Span(" kvscope", "bold"),)
+        if facts.recording:
+            left = (*left, Span(" › ", "dim"), Span(facts.recording.partition(" by ")[0], "dim"))
         for place in facts.places:
             left = (*left, Span(" › ", "dim"), Span(place, "bold" if place == facts.places[-1] else "dim"))
         return two_ends(cut_line(left, max(room - 1, 0)), _fitted(reason, room - line_width(left) - 1, right), width)
-    name = Span(" kvscope  ", "bold")
-    reason_width = min(line_width(reason), max(room - line_width((name,)) - 8, 0))
-    left = (name, *_settings(facts, room - reason_width - line_width((name,)) - 1))
+    name: Line = (Span(" kvscope  ", "bold"),)
+    if facts.recording:
+        name = (*name, Span(facts.recording, "bold"), Span(f": {fit(facts.recording_name, MAX_NAME_CELLS)}   "))
+    reason_width = min(line_width(reason), max(room - line_width(name) - 8, 0))
+    left = (*name, *_settings(facts, room - reason_width - line_width(name) - 1))
     return two_ends(left, _fitted(reason, room - line_width(left) - 1, right), width)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 from kvscope.analysis.text import visible
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.header import HeaderFacts, chip, footer_line, header_line
 from kvscope.tui.view.lines import Line
 from kvscope.tui.widgets.panel import Panel
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
 
 
 class HeaderBar(Panel):
@@ -20,6 +24,7 @@ class HeaderBar(Panel):
 
     def build(self, width: int, height: int) -> Sequence[Line]:
         model = self.model
+        recordings = cast("KvscopeApp", self.app).recordings
         facts = HeaderFacts(
             config=model.config,
             source=source_name(model),
@@ -35,6 +40,8 @@ class HeaderBar(Panel):
             step=model.step,
             last_step=model.last_step,
             places=[visible(place) for place in self.places],
+            recording=recordings.label,
+            recording_name=recordings.name(recordings.current) if recordings.are_several else "",
         )
         return [header_line(facts, width)]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kvscope.analysis.sentences import sentences, step_title
 from kvscope.analysis.spans import Sentence
 from kvscope.analysis.text import visible
+from kvscope.replay.timeline import Timeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.lines import Line, Span, put_behind
 from kvscope.tui.view.step import SentencesView, sentences_view, title_line
@@ -21,15 +22,15 @@ class StepPanel(Panel):
         self.current = 0
         self.first = 0
         self._sentences: list[Sentence] = []
-        self._step = -1
+        self._shown_at: tuple[Timeline | None, int] = (None, -1)
         self._view = SentencesView((), ())
 
     def build(self, width: int, height: int) -> Sequence[Line]:
         model = self.model
         if model.moment is None or model.timeline is None:
             return [self.title("STEP", (), width), *self._without_step(width)][:height]
-        if model.step != self._step:
-            self._step, self.current, self.first = model.step, 0, 0
+        if self._shown_at != (model.timeline, model.step):
+            self._shown_at, self.current, self.first = (model.timeline, model.step), 0, 0
         self._sentences = sentences(model.timeline, model.moment)
         title = title_line(model.step, step_title(model.timeline, model.moment), width - 4)
         self._view = sentences_view(self._sentences, width, height - 1, self.first)
