@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from kvscope.cli.config import ASCII_HELP, THEME_HELP, screen_config
 from kvscope.cli.live import require_terminal, run_screen
 from kvscope.control_client import ControlClient
 from kvscope.errors import EngineError, UsageError
@@ -27,8 +28,8 @@ def attach(
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Only list the engines that run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --list: one JSON object a line.")] = False,
-    is_ascii: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
-    theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
+    is_ascii: Annotated[bool | None, typer.Option("--ascii/--no-ascii", help=ASCII_HELP)] = None,
+    theme: Annotated[str | None, typer.Option(help=THEME_HELP)] = None,
 ) -> None:
     """Show an engine that runs elsewhere on this machine; leaving the screen leaves it running."""
     engines = running_engines()
@@ -40,9 +41,10 @@ def attach(
         return
     card = _choose(engines, target)
     require_terminal("kvscope attach --list works without one")
+    config = screen_config(theme, is_ascii)
     client = ControlClient(Path(card.socket), log_path=Path(card.log)).start()
     try:
-        run_screen(client, is_chat=True, is_ascii=is_ascii, theme=theme, owns_engine=False)
+        run_screen(client, config, is_chat=True, owns_engine=False)
         if client.status.phase == "failed":
             raise EngineError(f"the engine failed: {client.status.detail}")
     finally:

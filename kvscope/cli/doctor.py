@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 import kvscope
+from kvscope.analysis.spans import count
 from kvscope.errors import KvscopeError
 from kvscope.session.build import ENGINE_EXTRA, missing_packages
 from kvscope.session.recordings_folder import recordings_folder
@@ -73,7 +74,19 @@ def _machine() -> Iterator[Row]:
         yield "runs on", "cuda (--device cpu for the CPU)"
     else:
         yield "GPU", "none that torch can use"
-        yield "runs on", f"cpu, torch's attention, {torch.get_num_threads()} threads"
+        yield "runs on", f"cpu, torch's attention, {count(torch.get_num_threads(), 'thread')}"
+
+
+def _config_words() -> str:
+    """Returns where the screen's settings are, and what is wrong with them."""
+    from kvscope.tui.config import config_path, read_config
+
+    try:
+        read_config()
+    except KvscopeError as error:
+        return error.message
+    path = config_path()
+    return str(path) if path.exists() else f"{path} (not there: defaults)"
 
 
 def _models() -> Iterator[Row]:
@@ -89,6 +102,7 @@ def _models() -> Iterator[Row]:
 
 
 def _folders() -> Iterator[Row]:
+    yield "config file", _config_words()
     folder = recordings_folder()
     num_recordings = len(list(folder.glob("*.db")))
     yield "recordings folder", f"{folder} ({num_recordings} recordings)"

@@ -6,10 +6,11 @@ import datetime
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvscope.cli.config import ASCII_HELP, THEME_HELP, screen_config
 from kvscope.cli.engine_options import recorded_to, with_engine_options
 from kvscope.control import EngineStatus
 from kvscope.control_client import ControlClient
@@ -17,6 +18,9 @@ from kvscope.errors import EngineError, UsageError
 from kvscope.session.build import check_model_is_there
 from kvscope.session.options import EngineOptions
 from kvscope.session.spawn import SpawnedEngine, spawn_engine
+
+if TYPE_CHECKING:
+    from kvscope.tui.config import Config
 
 END_TIMEOUT_S = 3.0
 """How long an engine that was told to end is waited for: the step under way is finished, the recording closed."""
@@ -30,17 +34,18 @@ def register(app: typer.Typer) -> None:
 def live(
     engine: EngineOptions,
     chat: Annotated[bool, typer.Option("--chat/--raw", help="Prompts go through the chat template, or as is.")] = True,
-    is_ascii: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
-    theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
+    is_ascii: Annotated[bool | None, typer.Option("--ascii/--no-ascii", help=ASCII_HELP)] = None,
+    theme: Annotated[str | None, typer.Option(help=THEME_HELP)] = None,
 ) -> None:
     """Type prompts and watch blocks, queues and budget move; pause, step, and go back to every decision."""
     require_terminal("kvscope run works without one")
+    config = screen_config(theme, is_ascii)
     check_model_is_there(engine.model)
     options = recorded_to(engine, datetime.datetime.now())
     spawned = spawn_engine(options)
     client = ControlClient(spawned.socket_path, log_path=spawned.log_path).start()
     try:
-        run_screen(client, is_chat=chat, is_ascii=is_ascii, theme=theme, owns_engine=True)
+        run_screen(client, config, is_chat=chat, owns_engine=True)
         _say_how_it_ended(client.status, spawned, options.recording or "")
     finally:
         client.disconnect()
@@ -52,7 +57,7 @@ def require_terminal(instead: str) -> None:
         raise UsageError(f"the screen needs a terminal, standard input or output is none: {instead}")
 
 
-def run_screen(client: ControlClient, *, is_chat: bool, is_ascii: bool, theme: str, owns_engine: bool) -> None:
+def run_screen(client: ControlClient, config: Config, *, is_chat: bool, owns_engine: bool) -> None:
     """Shows the engine's recording while it grows, until the screen is left."""
     from kvscope.replay import open_recording
     from kvscope.tui.app import run_app
@@ -61,8 +66,7 @@ def run_screen(client: ControlClient, *, is_chat: bool, is_ascii: bool, theme: s
         None,
         client,
         open_timeline=open_recording,
-        is_ascii=is_ascii,
-        theme=theme,
+        config=config,
         is_chat=is_chat,
         owns_engine=owns_engine,
     )

@@ -19,6 +19,7 @@ from kvscope.cli import (
     attach,
     bench,
     check,
+    config,
     diff,
     doctor,
     dump,
@@ -61,11 +62,13 @@ COMMANDS = (
     why,
     stats,
     check,
+    config,
     diff,
     whatif,
     models,
     lab,
     bench,
+    config,
     doctor,
 )
 for command in COMMANDS:

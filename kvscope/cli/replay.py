@@ -8,8 +8,14 @@ from typing import Annotated
 
 import typer
 
+from kvscope.cli.config import ASCII_HELP, THEME_HELP, screen_config
 from kvscope.cli.live import require_terminal
 from kvscope.errors import UsageError
+
+STEP_HELP = (
+    "Begin at this step of the first one. By default a run that is over begins with its first step; one that goes on, "
+    "failed, or left requests in its queues with its last."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def replay(
     files: Annotated[list[Path], typer.Argument(help="Recordings; the first one is shown first.", metavar="FILE…")],
-    step: Annotated[int | None, typer.Option(help="Begin at this step of the first one instead of its last.")] = None,
+    step: Annotated[int | None, typer.Option(help=STEP_HELP)] = None,
     align: Annotated[
         str,
         typer.Option(
@@ -27,8 +33,8 @@ def replay(
             "clock where the engines ran at the same time."
         ),
     ] = "auto",
-    is_ascii: Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")] = False,
-    theme: Annotated[str, typer.Option(help="dark or light.")] = "dark",
+    is_ascii: Annotated[bool | None, typer.Option("--ascii/--no-ascii", help=ASCII_HELP)] = None,
+    theme: Annotated[str | None, typer.Option(help=THEME_HELP)] = None,
 ) -> None:
     """Move through every step of a recording: what was decided, and the queues and blocks that it left.
 
@@ -36,12 +42,14 @@ def replay(
     """
     from kvscope.replay import open_recording
     from kvscope.tui.app import run_app
+    from kvscope.tui.opening import opening_step
 
     if align not in ("auto", "clock", "step"):
         raise UsageError(f"--align {align}: choose auto, clock or step")
     twice = next((file for number, file in enumerate(files) if file in files[:number]), None)
     if twice is not None:
         raise UsageError(f"{twice} is given twice: name each recording once")
+    config = screen_config(theme, is_ascii)
     require_terminal(f"kvscope show {files[0]} prints a step as text")
     with ExitStack() as opened:
         timelines = [opened.enter_context(open_recording(file)) for file in files]
@@ -53,7 +61,6 @@ def replay(
             others=timelines[1:],
             alignment=None if align == "auto" else align,  # type: ignore[arg-type]  # checked above
             open_timeline=open_recording,
-            initial_step=step,
-            is_ascii=is_ascii,
-            theme=theme,
+            initial_step=opening_step(first) if step is None else step,
+            config=config,
         )

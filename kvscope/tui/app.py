@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.app import App, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.filter import NoColor
 from textual.screen import Screen
 
@@ -22,15 +22,19 @@ from kvscope.analysis.text import visible
 from kvscope.control import EngineControl, EngineStatus
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.replay.timeline import Timeline
+from kvscope.tui.actions import APP_BINDINGS, OPENING_ACTIONS, actions, app_bindings
 from kvscope.tui.answers import Answers
 from kvscope.tui.breakpoints import Breakpoints
+from kvscope.tui.config import DEFAULT, Config, default_screenshots_folder
 from kvscope.tui.desk import Desk, OpenTimeline
 from kvscope.tui.engine_commands import EngineCommands
 from kvscope.tui.finding import Finding
+from kvscope.tui.keymap import Keys
 from kvscope.tui.leisure import LeisurelyCollector
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.navigation import Navigation
 from kvscope.tui.notes import Notes
+from kvscope.tui.pictures import Pictures
 from kvscope.tui.places import Places
 from kvscope.tui.recordings import Alignment, Recordings
 from kvscope.tui.screens.block import BlockScreen
@@ -63,9 +67,7 @@ class KvscopeApp(App[None]):
     CSS_PATH = "app.tcss"
     TITLE = "kvscope"
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "interrupt", "quit", show=False, priority=True, id="leave.interrupt"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = APP_BINDINGS
 
     def __init__(
         self,
@@ -76,16 +78,20 @@ class KvscopeApp(App[None]):
         alignment: Alignment | None = None,
         open_timeline: OpenTimeline | None = None,
         initial_step: int | None = None,
-        is_ascii: bool = False,
-        theme: str = "dark",
+        config: Config = DEFAULT,
+        is_ascii: bool | None = None,
+        theme: str | None = None,
         is_chat: bool = True,
         owns_engine: bool = True,
     ) -> None:
         """A live screen has `control`, and opens the recording that the engine's status names with `open_timeline`.
 
         `others`: recordings to switch to, closed with the screen; `alignment`: see `Recordings`.
+        `is_ascii`, `theme`: instead of what `config` says.
         `owns_engine`: leaving the screen ends the engine (after a question where requests are unfinished).
         """
+        theme = config.theme if theme is None else theme
+        is_ascii = config.is_ascii if is_ascii is None else is_ascii
         if theme not in THEMES:
             raise UsageError(f"there is no theme {theme!r}: {' or '.join(THEMES)}")
         super().__init__()
@@ -95,9 +101,13 @@ class KvscopeApp(App[None]):
         if self.no_color:  # Textual would show greys, which are colours too
             self._filters[:] = [NoColor()]
         self.is_ascii = is_ascii
+        self.keys = Keys(actions(), config.keys)
+        self.set_keymap(self.keys.textual())
         self.owns_engine = owns_engine
         glyphs = ASCII if is_ascii else NO_COLOR if self.no_color else UNICODE
         self.model = ScreenModel(timeline=None, control=control, glyphs=glyphs)
+        self.model.steps_per_column = config.steps_per_column
+        self.model.steps_per_second = config.steps_per_second
         self.navigation = Navigation(self)
         self.engine = EngineCommands(self, is_chat=is_chat)
         self.answers = Answers(self)
@@ -105,9 +115,11 @@ class KvscopeApp(App[None]):
         self.finding = Finding(self, open_timeline)
         self.breakpoints = Breakpoints(self, open_timeline)
         self.notes = Notes(self)
+        self.pictures = Pictures(self, config.screenshots_folder or default_screenshots_folder())
         self.places = Places(self, open_timeline)
         self.recordings = Recordings(self, [*([] if timeline is None else [timeline]), *others], alignment)
-        self.typed_ahead = TypedAhead(self, super().on_event)
+        opening_keys = frozenset(key for action in OPENING_ACTIONS for key in self.keys.of(action))
+        self.typed_ahead = TypedAhead(self, super().on_event, opening_keys)
         self._first_timeline = timeline
         self._initial_step = initial_step
         self._open_timeline = open_timeline
@@ -247,17 +259,17 @@ class KvscopeApp(App[None]):
 
     def _keys_of(self, screen: Screen[object]) -> list[KeyHelp]:
         keys = [
-            KeyHelp((binding.id or "").partition(".")[0], shown_keys(binding), binding.description)
-            for binding in key_bindings(screen)
+            KeyHelp((binding.id or "").partition(".")[0], self.keys.all_shown(binding), binding.description)
+            for binding in (*key_bindings(screen), *app_bindings())
         ]
         return [*keys, KeyHelp("leave", "ctrl+p", "palette: everything by name")]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yields everything that has a key, and the themes, for the palette."""
-        for binding in key_bindings(screen):
+        for binding in (*key_bindings(screen), *app_bindings()):
             yield SystemCommand(
                 binding.description.capitalize(),
-                f"key {shown_keys(binding)}",
+                f"key {self.keys.all_shown(binding)}",
                 partial(self._run, screen, binding.action),
             )
         yield from self.recordings.commands()
@@ -284,44 +296,12 @@ class KvscopeApp(App[None]):
         else:
             self.exit()
 
+    def action_picture(self) -> None:
+        self.pictures.keep()
+
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Shows a message for a few seconds. The text is data: no markup."""
         self.notify(visible(text), severity="error" if is_error else "information", markup=False)
-
-
-KEY_NAMES = {
-    "left": "←",
-    "right": "→",
-    "up": "↑",
-    "down": "↓",
-    "shift+left": "shift+←",
-    "shift+right": "shift+→",
-    "colon": ":",
-    "dollar_sign": "$",
-    "plus": "+",
-    "equals_sign": "=",
-    "minus": "-",
-    "full_stop": ".",
-    "less_than_sign": "<",
-    "greater_than_sign": ">",
-    "comma": ",",
-    "semicolon": ";",
-    "question_mark": "?",
-    "left_square_bracket": "[",
-    "right_square_bracket": "]",
-    "left_curly_bracket": "{",
-    "right_curly_bracket": "}",
-    "slash": "/",
-    "apostrophe": "'",
-    "escape": "esc",
-    "pagedown": "pgdn",
-    "pageup": "pgup",
-}
-
-
-def shown_keys(binding: Binding) -> str:
-    """Returns a binding's keys as they are written on the screen."""
-    return " ".join(KEY_NAMES.get(key, key) for key in binding.key.split(","))
 
 
 def run_app(
@@ -332,8 +312,7 @@ def run_app(
     alignment: Alignment | None = None,
     open_timeline: OpenTimeline | None = None,
     initial_step: int | None = None,
-    is_ascii: bool = False,
-    theme: str = "dark",
+    config: Config = DEFAULT,
     is_chat: bool = True,
     owns_engine: bool = True,
 ) -> None:
@@ -345,8 +324,7 @@ def run_app(
         alignment=alignment,
         open_timeline=open_timeline,
         initial_step=initial_step,
-        is_ascii=is_ascii,
-        theme=theme,
+        config=config,
         is_chat=is_chat,
         owns_engine=owns_engine,
     )

@@ -102,7 +102,7 @@ class Breakpoints:
         if timeline is None or self._model.step < 0:
             return
         if not self.enabled:
-            self._app.say("there is no breakpoint: b sets one")
+            self._app.say(f"there is no breakpoint: {self._app.keys.shown('b')} sets one")
             return
         self._worker = self._app.run_worker(self._run(timeline, self._model.wanted_step, direction), group="run")
 
@@ -125,7 +125,7 @@ class Breakpoints:
                     if isinstance(piece, Stop):
                         best = piece
                     else:
-                        self._say(f"running to a breakpoint: step {piece.step}, space stops")
+                        self._say(f"running to a breakpoint: step {piece.step}, {self._app.keys.shown('space')} stops")
         except KvscopeError as error:
             self._say("")
             self._app.say(error.message, is_error=True)

@@ -177,7 +177,7 @@ class Finding:
             self.go_to(index)
             return
         where, others, key = ("after", "before it", "N") if direction > 0 else ("before", "after it", "n")
-        more = f": {key} goes to {len(self.hits):,} {others}" if self.hits else ""
+        more = f": {self._app.keys.shown(key)} goes to {len(self.hits):,} {others}" if self.hits else ""
         so_far = ", the search goes on" if self.is_searching else ""
         self._app.say(f"no hit {where} step {self._model.wanted_step}{more}{so_far}")
 

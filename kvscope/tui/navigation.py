@@ -123,7 +123,9 @@ class Navigation:
         if found is None:
             where = "after" if direction > 0 else "before"
             what = f"event of {model.selected_id}" if self.targets.only_selected else "event of the chosen kinds"
-            self._app.say(f"no {what} {where} step {model.wanted_step}")
+            other, beyond = ("N", "before") if direction > 0 else ("n", "after")
+            look = f"{self._app.keys.shown(other)} looks {beyond} it, {self._app.keys.shown('e')} chooses kinds"
+            self._app.say(f"no {what} {where} step {model.wanted_step}: {look}")
         else:
             model.move_to(found)
             self._app.show_soon()
@@ -146,7 +148,7 @@ class Navigation:
     def toggle_event_filter(self) -> None:
         self.targets.only_selected = not self.targets.only_selected
         whose = f"events of {self._model.selected_id} only" if self.targets.only_selected else "events of all requests"
-        self._app.say(f"n and N go to {whose}")
+        self._app.say(f"{self._app.keys.shown('n')} and {self._app.keys.shown('N')} go to {whose}")
 
 
 def event_marks(glyphs: Glyphs) -> dict[EventKind, Span]:

@@ -67,7 +67,8 @@ class Notes:
                 bookmarks.put(step, note)
             except NotesError as error:
                 return visible(error.message)
-            self._app.say(f"step {step} is bookmarked: ' lists the bookmarks")
+            listing = self._app.keys.shown("'")
+            self._app.say(f"step {step} is bookmarked: {listing} lists the bookmarks")
             return None
 
         is_ascii = self._app.is_ascii
@@ -79,7 +80,7 @@ class Notes:
         if bookmarks is None:
             return
         if not bookmarks.all:
-            self._app.say("there is no bookmark: m sets one")
+            self._app.say(f"there is no bookmark: {self._app.keys.shown('m')} sets one")
             return
         self._app.push_screen(BookmarksModal(self, self._model.step, is_ascii=self._app.is_ascii))
 

@@ -44,7 +44,8 @@ class Places:
         is_there = isinstance(self._app.screen, CompareScreen)
         if model.mark_step is None or is_there:
             model.mark(model.step)
-            self._app.say(f"step {model.step} is A: d elsewhere compares, D clears")
+            d, clear = self._app.keys.shown("d"), self._app.keys.shown("D")
+            self._app.say(f"step {model.step} is A: {d} elsewhere compares, {clear} clears")
             self._app.show_soon()
         else:
             self._app.push_screen(CompareScreen(model, is_ascii=self._app.is_ascii))
@@ -53,7 +54,7 @@ class Places:
         """Takes the mark away, and leaves the comparison."""
         model = self._app.model
         if model.mark_step is None:
-            self._app.say("no step is marked: d marks one as A")
+            self._app.say(f"no step is marked: {self._app.keys.shown('d')} marks one as A")
             return
         model.mark(None)
         if isinstance(self._app.screen, CompareScreen):

@@ -32,6 +32,7 @@ class CommandLine:
         monkeypatch.setenv("KVSCOPE_RECORDINGS", str(folder / "recordings"))
         monkeypatch.setenv("KVSCOPE_CACHE", str(folder / "cache"))
         monkeypatch.setenv("KVSCOPE_RUNTIME_DIR", str(folder / "run"))
+        monkeypatch.setenv("KVSCOPE_CONFIG", "/dev/null")
 
     def __call__(self, *arguments: str) -> Outcome:
         self._monkeypatch.setattr(sys, "argv", ["kvscope", *arguments])

@@ -308,7 +308,7 @@ async def test_a_folder_that_cannot_be_written_is_said_in_the_line(
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("m", "enter")
         await settle(pilot)
-        message = shown(app.screen.query_one("#message", LinesView).lines).replace("\n", "")
+        message = shown(app.screen.query_one("#message", LinesView).lines).replace("\n", " ")
         assert message.startswith("the bookmark was not kept: ")
         assert list(tmp_path.iterdir()) == [tmp_path / "run.db"]
 

@@ -443,3 +443,40 @@ async def test_keys_that_come_in_one_burst_go_where_the_keys_before_them_led(key
         await settle(pilot)
         assert app.model.step == step
         assert isinstance(app.screen, MainScreen)
+
+
+@pytest.mark.parametrize(
+    ("keys", "step"),
+    [
+        (("p", "left", "left"), 64),
+        (("colon", "9", "9", "9", "enter", "backspace", "enter", "backspace", "enter", "left"), 8),
+        (("escape", "colon", "escape", "left"), 65),
+    ],
+    ids=["a recording takes no prompt", "a wrong value stays in the line", "a line left empty"],
+)
+async def test_a_key_that_opens_nothing_holds_nobody_up(
+    keys: tuple[str, ...], step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a second passed before the next key was heard: no clock may be needed to know that nothing opens."""
+    monkeypatch.setattr("kvscope.tui.typed_ahead.LOOK_SECONDS", 1e6)
+    app = scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await at_once(pilot, *keys)
+        assert await stands(pilot, app, step)
+        await settle(pilot)
+        assert not app.typed_ahead.is_holding
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_what_is_wrong_with_a_place_to_go_is_told_whole() -> None:
+    """The end of a long message was cut at the frame."""
+    app = scenes.screen(scenes.one_request())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("colon", *"request-that-is-not-there", "enter")
+        await settle(pilot)
+        message = shown(app.screen.query_one("#message", LinesView).lines)
+        assert message.split("\n") == [
+            "there is no request 'request-that-is-not-there' here; a",
+            "step is a number, a block is b57",
+        ]

@@ -123,7 +123,8 @@ def load_model(
     report(f"opening {name}", 0.0)
     parts = _open(name)
     torch_dtype = choose_dtype(dtype, parts.config.dtype, device)
-    described = f"reading the weights of {name} ({str(torch_dtype).removeprefix('torch.')}, {threads} threads)"
+    on_threads = f"{threads} thread{'s' * (threads != 1)}"
+    described = f"reading the weights of {name} ({str(torch_dtype).removeprefix('torch.')}, {on_threads})"
     report(described, 0.0)
     num_layers = parts.config.num_hidden_layers
     try:

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from kvscope.analysis.text import visible
-from kvscope.tui.screens.modals import Box
+from kvscope.tui.screens.modals import Box, say_in
 from kvscope.tui.view.lines import Line, Span, cut_line, fit, pad_line, put_behind
 from kvscope.tui.widgets.lines_view import LinesView
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kvscope.tui.notes import Notes
 
 MAX_SHOWN = 12
-NUM_MESSAGE_ROWS = 3
 
 
 class NoteModal(ModalScreen[None]):
@@ -49,20 +48,18 @@ class NoteModal(ModalScreen[None]):
         error = self._put(event.value)
         if error is None:
             self.dismiss()
-            return
-        width = max(self._message.size.width, 20)
-        lines: list[Line] = [(Span(error[at : at + width], "bad"),) for at in range(0, len(error), width)]
-        self._message.styles.height = min(len(lines), NUM_MESSAGE_ROWS)
-        self._message.set_lines(lines[:NUM_MESSAGE_ROWS])
+        else:
+            say_in(self._message, error, "bad")
 
 
 class BookmarksModal(ModalScreen[None]):
     """All bookmarks by step; enter goes to one, `x` removes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,apostrophe", "dismiss", "close", show=False),
-        Binding("j,down", "walk(1)", "down", show=False),
-        Binding("k,up", "walk(-1)", "up", show=False),
+        Binding("escape,q", "dismiss", "close", show=False),
+        Binding("apostrophe", "dismiss", "close", show=False, id="keep.bookmarks"),
+        Binding("j,down", "walk(1)", "down", show=False, id="move.down"),
+        Binding("k,up", "walk(-1)", "up", show=False, id="move.up"),
         Binding("enter", "go", "go there", show=False),
         Binding("x,delete", "remove", "remove", show=False),
     ]

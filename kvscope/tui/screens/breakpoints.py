@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from kvscope.analysis.conditions import ConditionError
-from kvscope.tui.screens.modals import Box
+from kvscope.tui.screens.modals import Box, keys_of
 from kvscope.tui.view.breakpoints import breakpoint_lines, error_lines, fields_lines, hint_lines
 from kvscope.tui.view.lines import Line
 from kvscope.tui.widgets.lines_view import LinesView
@@ -88,10 +88,11 @@ class BreakpointsModal(ModalScreen[None]):
         if not self._list.has_focus:
             return
         has_some = bool(self._breakpoints.all)
+        keys = keys_of(self)
         match event.key:
-            case "j" | "down":
+            case key if keys.is_of(key, "move.down"):
                 self._current += 1
-            case "k" | "up":
+            case key if keys.is_of(key, "move.up"):
                 self._current = max(self._current - 1, 0)
             case "space" | "enter" if has_some:
                 self._breakpoints.toggle(self._current)
@@ -99,7 +100,9 @@ class BreakpointsModal(ModalScreen[None]):
                 self._breakpoints.remove(self._current)
             case "a" | "i":
                 self._input.focus()
-            case "b" | "q":
+            case "q":
+                self.dismiss()
+            case key if keys.is_of(key, "keep.breakpoints"):
                 self.dismiss()
             case _:
                 return

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
+from kvscope.analysis.spans import Span as WordSpan
+from kvscope.analysis.spans import wrap
+from kvscope.tui.keymap import Keys
 from kvscope.tui.view.events import KINDS, EventKind
 from kvscope.tui.view.lines import Line, Span, cut_line, line_width
 from kvscope.tui.widgets.lines_view import LinesView
 
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
+
+MAX_MESSAGE_ROWS = 4
+
 
 class Box(Vertical):
     """The frame of a modal."""
+
+
+def keys_of(screen: Screen[Any]) -> Keys:
+    """Returns the keys as they are configured, for what a modal says of them."""
+    return cast("KvscopeApp", screen.app).keys
+
+
+def say_in(view: LinesView, text: str, role: str) -> None:
+    """Shows a text under the line that it is about, in as many rows as it needs."""
+    rows = wrap((WordSpan(text),), max(view.size.width, 20))[:MAX_MESSAGE_ROWS]
+    view.styles.height = max(len(rows), 1)
+    view.set_lines([tuple(Span(span.text, role) for span in row) for row in rows])
 
 
 class GotoModal(ModalScreen[None]):
@@ -40,7 +60,7 @@ class GotoModal(ModalScreen[None]):
         self._placeholder = placeholder
         self._text = text
         self._message = LinesView(id="message", is_ascii=is_ascii)
-        self._hint: Line = (Span(hint, "dim"),)
+        self._hint = hint
 
     def compose(self) -> ComposeResult:
         with Box():
@@ -48,7 +68,7 @@ class GotoModal(ModalScreen[None]):
             yield self._message
 
     def on_mount(self) -> None:
-        self._message.set_lines([self._hint])
+        self.call_after_refresh(say_in, self._message, self._hint, "dim")
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
@@ -56,7 +76,7 @@ class GotoModal(ModalScreen[None]):
         if error is None:
             self.dismiss()
         else:
-            self._message.set_lines([(Span(error, "bad"),)])
+            say_in(self._message, error, "bad")
 
 
 class QuestionModal(ModalScreen[str | None]):
@@ -88,13 +108,14 @@ class TextModal(ModalScreen[None]):
     """Lines to read, with `j k` and page keys. `lines` builds them for a width."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,question_mark", "dismiss", "close", show=False),
-        Binding("j,down", "scroll(1)", "down", show=False),
-        Binding("k,up", "scroll(-1)", "up", show=False),
-        Binding("pagedown,space", "scroll(10)", "down", show=False),
-        Binding("pageup", "scroll(-10)", "up", show=False),
-        Binding("g,home", "scroll(-100000)", "top", show=False),
-        Binding("G,end", "scroll(100000)", "end", show=False),
+        Binding("escape,q,enter", "dismiss", "close", show=False),
+        Binding("question_mark", "dismiss", "close", show=False, id="leave.help"),
+        Binding("j,down", "scroll(1)", "down", show=False, id="move.down"),
+        Binding("k,up", "scroll(-1)", "up", show=False, id="move.up"),
+        Binding("pagedown,space", "scroll(10)", "down", show=False, id="move.page_down"),
+        Binding("pageup", "scroll(-10)", "up", show=False, id="move.page_up"),
+        Binding("g,home", "scroll(-100000)", "top", show=False, id="move.top"),
+        Binding("G,end", "scroll(100000)", "end", show=False, id="move.bottom"),
     ]
 
     def __init__(self, lines: Callable[[int], Sequence[Line]], *, is_ascii: bool) -> None:
@@ -133,14 +154,19 @@ class TextModal(ModalScreen[None]):
         shown = list(self._lines[self._first : self._first + height])
         if len(self._lines) > height:
             left = len(self._lines) - self._first - height
-            shown[-1] = (Span(f"… {left + 1} more lines, j k scroll, esc closes", "dim"),) if left else shown[-1]
+            if left:
+                walk = keys_of(self).shown("j k")
+                shown[-1] = (Span(f"… {left + 1} more lines, {walk} scroll, esc closes", "dim"),)
         _fit(self._view, shown, columns, rows)
 
 
 class EventKindsModal(ModalScreen[None]):
     """Which events `n` and `N` go to: a digit turns a kind on or off."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,enter,q,e", "dismiss", "close", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,q", "dismiss", "close", show=False),
+        Binding("e", "dismiss", "close", show=False, id="events.kinds"),
+    ]
 
     def __init__(self, kinds: set[EventKind], marks: Mapping[EventKind, Span], *, is_ascii: bool) -> None:
         super().__init__()
@@ -156,7 +182,8 @@ class EventKindsModal(ModalScreen[None]):
         self._show()
 
     def _show(self) -> None:
-        lines: list[Line] = [(Span("n and N go to", "bold"),), ()]
+        next_key, previous_key = keys_of(self).shown("n"), keys_of(self).shown("N")
+        lines: list[Line] = [(Span(f"{next_key} and {previous_key} go to", "bold"),), ()]
         for number, kind in enumerate(KINDS, 1):
             mark = "✓" if kind in self._kinds else " "
             lines.append((Span(f" {number} ", "bold evict"), Span(f"[{mark}] "), self._marks[kind], Span(f" {kind}")))

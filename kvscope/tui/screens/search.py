@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from kvscope.tui.model import ScreenModel
-from kvscope.tui.screens.modals import Box
+from kvscope.tui.screens.modals import Box, say_in
 from kvscope.tui.screens.place import Place
 from kvscope.tui.view.lines import Line, Span, Target
 from kvscope.tui.widgets.jump_panel import JumpPanel
@@ -58,7 +58,7 @@ class SearchModal(ModalScreen[None]):
         if error is None:
             self.dismiss()
         else:
-            self._say((Span(error, "bad"),))
+            say_in(self._message, error, "bad")
 
 
 class SearchScreen(Place):

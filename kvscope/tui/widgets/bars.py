@@ -72,4 +72,5 @@ class FooterBar(Panel):
         self.keys = [("enter" if key == "⏎" and is_ascii else key, what) for key, what in keys]
 
     def build(self, width: int, height: int) -> Sequence[Line]:
-        return [footer_line(self.keys, width)]
+        keys = cast("KvscopeApp", self.app).keys
+        return [footer_line([(keys.shown(key), what) for key, what in self.keys], width)]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from textual import events
 from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import Input
 
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
+
 LINE_BREAK = "⏎"
 """How a line break stands in the line."""
 
-TIME_KEYS = {"left": -1, "right": 1, "shift+left": -10, "shift+right": 10}
+TIME_ACTIONS = {"time.back": -1, "time.on": 1, "time.back10": -10, "time.on10": 10}
+"""Steps of the keys of time that go on working in an empty line: those of them that type nothing."""
 
 PLACEHOLDER = "type a prompt, enter sends it to the engine, esc returns to the keys"
 
@@ -70,14 +76,21 @@ class PromptLine(Input):
         Left to the app, it would be done behind letters that were typed after it: two prompts typed ahead of a busy
         screen would be sent as one.
         """
-        if not self.value and event.key in TIME_KEYS:
-            self.post_message(self.Moved(TIME_KEYS[event.key]))
+        num_steps = 0 if self.value else self._steps_of(event)
+        if num_steps:
+            self.post_message(self.Moved(num_steps))
         elif bindings := self._bindings.key_to_bindings.get(event.key):
             await self.run_action(bindings[-1].action)
         else:
             return
         event.stop()
         event.prevent_default()
+
+    def _steps_of(self, event: events.Key) -> int:
+        if event.is_printable:
+            return 0
+        keys = cast("KvscopeApp", self.app).keys
+        return next((steps for action, steps in TIME_ACTIONS.items() if keys.is_of(event.key, action)), 0)
 
     def _recall(self, offset: int) -> None:
         self._place = min(max(self._place + offset, 0), len(self._sent))
