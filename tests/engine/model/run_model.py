@@ -11,6 +11,7 @@ from kvscope.engine.model.attention import Span, build_metadata
 from kvscope.engine.model.loader import Model
 from kvscope.engine.model.model_runner import TorchModelRunner
 from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.engine.scheduling.output import ModelRunner
 from kvscope.engine.scheduling.request import Request, SamplingParams
 from kvscope.engine.scheduling.scheduler import Scheduler
 
@@ -44,7 +45,7 @@ def run_prompts(
     *,
     max_tokens: int,
     ignore_eos: bool = True,
-    runner: TorchModelRunner | None = None,
+    runner: ModelRunner | None = None,
 ) -> Outcome:
     """Submits all prompts at once, greedy, and steps until all are done."""
     scheduler = Scheduler(config)

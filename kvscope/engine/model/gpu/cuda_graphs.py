@@ -75,23 +75,27 @@ class DecodeGraphs:
     """The graphs of one model runner; there are none before `capture`."""
 
     def __init__(self, sizes: tuple[int, ...], backend: GraphBackend) -> None:
-        self._sizes = sizes
+        self.sizes = sizes
         self._backend = backend
         self._graphs: dict[int, Graph] = {}
 
-    def capture(self, run: Callable[[int], None], on_graph: Callable[[int, int], None]) -> None:
+    def capture(
+        self, prepare: Callable[[int], None], run: Callable[[int], None], on_graph: Callable[[int, int], None]
+    ) -> None:
         """Records `run(size)` for every size, the largest first: the smaller ones then find its memory in the pool.
 
+        prepare: makes the static buffers fit for the warm-up of a size; what it does is not recorded.
         on_graph: is told before each how many are done, and of how many.
         """
-        for size in sorted(self._sizes, reverse=True):
-            on_graph(len(self._graphs), len(self._sizes))
+        for size in sorted(self.sizes, reverse=True):
+            on_graph(len(self._graphs), len(self.sizes))
+            prepare(size)
             self._graphs[size] = self._backend.capture(lambda size=size: run(size))  # type: ignore[misc]
-        on_graph(len(self._graphs), len(self._sizes))
+        on_graph(len(self._graphs), len(self.sizes))
 
     def size_for(self, num_requests: int) -> int | None:
         """Returns the smallest recorded size that holds so many requests, None where there is none."""
-        return next((size for size in self._sizes if size >= num_requests and size in self._graphs), None)
+        return next((size for size in self.sizes if size >= num_requests and size in self._graphs), None)
 
     def replay(self, size: int) -> None:
         """Queues the graph of this size."""

@@ -41,6 +41,10 @@ class DeviceQueue(Protocol):
         """Returns `[num_words]` zeros in host memory that the device can read and write by itself (pinned)."""
         ...
 
+    def static_buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Returns zeros on the device, for what graphs read and write: its address must never change."""
+        ...
+
     def selected(self) -> contextlib.AbstractContextManager[object]:
         """Returns a context in which kernels are launched on this device."""
         ...
@@ -76,6 +80,9 @@ class CudaQueue:
     def host_buffer(self, num_words: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(num_words, dtype=dtype, pin_memory=True)
 
+    def static_buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
     def selected(self) -> contextlib.AbstractContextManager[object]:
         return torch.cuda.device(self.device)
 
@@ -108,6 +115,9 @@ class HostQueue:
 
     def host_buffer(self, num_words: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros(num_words, dtype=dtype)
+
+    def static_buffer(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def selected(self) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext()

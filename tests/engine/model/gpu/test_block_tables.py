@@ -42,15 +42,15 @@ def test_only_new_blocks_are_sent() -> None:
 
 
 def test_a_request_that_comes_back_after_a_preemption_gets_its_table_whole() -> None:
-    """Also where nobody said that it was preempted, and where the new table begins as the old one did."""
+    """Also where nobody said that it was preempted, and where the old table's last block stands where it stood."""
     tables = BlockTables(1, 4, torch.device("cpu"))
     a = request("a", 7, 8)
     send(tables, a)
-    a.num_preemptions, a.block_ids = 1, [7, 5, 6]
-    assert send(tables, a) == ([0], {0: 7, 1: 5, 2: 6})
+    a.num_preemptions, a.block_ids = 1, [5, 8, 6]
+    assert send(tables, a) == ([0], {0: 5, 1: 8, 2: 6})
     tables.forget(["a", "never seen"])
     a.num_preemptions = 2
-    assert send(tables, a) == ([0], {0: 7, 1: 5, 2: 6})
+    assert send(tables, a) == ([0], {0: 5, 1: 8, 2: 6})
 
 
 def test_another_request_with_the_same_id_is_another_one() -> None:
@@ -147,4 +147,4 @@ class TablesOnTheDevice(RuleBasedStateMachine):
 
 
 TestTablesOnTheDevice = TablesOnTheDevice.TestCase
-TestTablesOnTheDevice.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTablesOnTheDevice.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

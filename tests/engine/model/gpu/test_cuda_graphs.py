@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 import pytest
 
 from kvscope.engine.model.gpu.cuda_graphs import DecodeGraphs, capture_sizes
-
-
-@dataclass
-class RecordedGraph:
-    run: Callable[[], None]
-
-    def replay(self) -> None:
-        self.run()
-
-
-@dataclass
-class RecordingBackend:
-    """Runs what it records once, as a warm-up does, and again with each replay."""
-
-    graphs: list[RecordedGraph] = field(default_factory=list)
-
-    def capture(self, run: Callable[[], None]) -> RecordedGraph:
-        run()
-        self.graphs.append(RecordedGraph(run))
-        return self.graphs[-1]
+from tests.engine.model.gpu.poisoned import RecordingBackend
 
 
 @pytest.mark.parametrize(
@@ -47,12 +25,13 @@ def test_sizes_end_with_a_full_batch(max_num_seqs: int, sizes: tuple[int, ...]) 
 
 
 def test_the_largest_is_recorded_first_and_each_replays_its_own_size() -> None:
+    prepared: list[int] = []
     runs: list[int] = []
     told: list[tuple[int, int]] = []
     graphs = DecodeGraphs((1, 2, 4, 7), RecordingBackend())
     assert graphs.size_for(1) is None
-    graphs.capture(runs.append, lambda num_done, num_all: told.append((num_done, num_all)))
-    assert runs == [7, 4, 2, 1]
+    graphs.capture(prepared.append, runs.append, lambda num_done, num_all: told.append((num_done, num_all)))
+    assert prepared == runs == [7, 4, 2, 1]
     assert told == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
     assert len(graphs) == 4
     assert [graphs.size_for(n) for n in range(1, 9)] == [1, 2, 4, 4, 7, 7, 7, None]

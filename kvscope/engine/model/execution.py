@@ -1,0 +1,83 @@
+"""Which way a model's steps are computed, and why not a quicker one: Triton's kernels with CUDA graphs, or torch's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from kvscope.engine.kernels import unavailable_reason
+from kvscope.engine.model.config import ModelConfig
+from kvscope.errors import EngineError, UsageError
+
+KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+KERNEL_HEAD_DIMS = (64, 80, 96, 128)
+KERNEL_BLOCK_SIZES = (8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionPath:
+    """How steps are computed."""
+
+    device: str
+    kernels: Literal["triton", "torch"]
+    has_graphs: bool = False
+    reason: str = ""
+    """Why it is not Triton's kernels with graphs; empty where it is, and on a CPU, which has nothing better."""
+
+    def __str__(self) -> str:
+        if self.kernels == "torch":
+            text = f"{self.device}, torch's kernels"
+        else:
+            text = f"{self.device}, Triton's kernels, {'CUDA graphs' if self.has_graphs else 'no CUDA graphs'}"
+        return f"{text} ({self.reason})" if self.reason else text
+
+
+def choose_path(
+    device: torch.device,
+    problem: str | None,
+    *,
+    kernels: str | None = None,
+    enforce_eager: bool = False,
+) -> ExecutionPath:
+    """Returns the way for a device.
+
+    problem: what keeps Triton's kernels from running (`problem_of`), None where nothing does.
+    kernels: "triton" or "torch" where one of them was asked for.
+
+    Raises:
+        UsageError: another word for the kernels.
+        EngineError: Triton's were asked for and cannot be had.
+    """
+    if kernels not in (None, "triton", "torch"):
+        raise UsageError(f"--kernels must be triton or torch, not {kernels!r}")
+    if kernels == "torch":
+        return ExecutionPath(str(device), "torch", reason="asked for")
+    if problem is not None:
+        if kernels == "triton":
+            raise EngineError(f"--kernels triton: {problem}; take --kernels torch")
+        return ExecutionPath(str(device), "torch", reason="" if device.type == "cpu" else problem)
+    return ExecutionPath(
+        str(device), "triton", has_graphs=not enforce_eager, reason="enforce_eager" if enforce_eager else ""
+    )
+
+
+def problem_of(device: torch.device, config: ModelConfig, dtype: torch.dtype, block_size: int) -> str | None:
+    """Returns what keeps Triton's kernels from running this model on this device, None where nothing does."""
+    return unavailable_reason(device) or unsupported_shape(config, dtype, block_size)
+
+
+def unsupported_shape(config: ModelConfig, dtype: torch.dtype, block_size: int) -> str | None:
+    """Returns what of a model and its cache the kernels were not written for, None where they fit."""
+    if dtype not in KERNEL_DTYPES:
+        return f"the kernels have no {str(dtype).removeprefix('torch.')}"
+    if config.head_dim not in KERNEL_HEAD_DIMS:
+        return f"the kernels have no head_dim {config.head_dim}, only {_listed(KERNEL_HEAD_DIMS)}"
+    if block_size not in KERNEL_BLOCK_SIZES:
+        return f"the kernels have no block_size {block_size}, only {_listed(KERNEL_BLOCK_SIZES)}"
+    return None
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"

@@ -1,0 +1,154 @@
+"""Runs a model on a GPU: one copy of a step's numbers, one graph or one pass of kernels, one wait for what was sampled.
+
+The same interface as `TorchModelRunner`. Between steps it keeps the requests' block tables on the device, and of a
+request nothing else. Steps in which every request has one token are replayed from a graph, padded to its size; all
+others run kernel by kernel. Nothing in a step waits for the device before its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from kvscope.engine.kernels.attention import AttentionBatch
+from kvscope.engine.model.decoder import Decoder
+from kvscope.engine.model.gpu.cuda_graphs import CudaGraphBackend, DecodeGraphs, GraphBackend, capture_sizes
+from kvscope.engine.model.gpu.device_queue import DeviceQueue, new_queue
+from kvscope.engine.model.gpu.device_sampler import DeviceSampler
+from kvscope.engine.model.gpu.kernel_decoder import KernelDecoder
+from kvscope.engine.model.gpu.kernel_set import Kernels, TritonKernels
+from kvscope.engine.model.gpu.step_batch import DecoderInputs, StepBatch, StepBatcher
+from kvscope.engine.model.sampler import Sampler
+from kvscope.engine.model.verification import collect_sampled
+from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput
+
+OnProgress = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerLimits:
+    """The most that a step may hold; buffers are made for it."""
+
+    num_blocks: int
+    block_size: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+
+
+class GPUModelRunner:
+    """A `ModelRunner` over a decoder's weights and a paged KV cache, both on one device."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        limits: RunnerLimits,
+        *,
+        sampler: Sampler | None = None,
+        kernels: Kernels | None = None,
+        queue: DeviceQueue | None = None,
+        entropy: bytes | None = None,
+    ) -> None:
+        self.decoder = decoder
+        self.kv_cache = decoder.new_kv_cache(limits.num_blocks, limits.block_size)
+        self.graphs: DecodeGraphs | None = None
+        """None where every step runs kernel by kernel; see `capture_graphs`."""
+        self._limits = limits
+        self._queue = queue or new_queue(decoder.device)
+        kernels = kernels or TritonKernels()
+        self._forward = KernelDecoder(decoder, kernels, self.kv_cache).forward
+        self._batcher = StepBatcher(
+            max_num_tokens=limits.max_num_batched_tokens,
+            max_num_seqs=limits.max_num_seqs,
+            max_model_len=limits.max_model_len,
+            block_size=limits.block_size,
+            queue=self._queue,
+        )
+        max_num_rows = max(limits.max_num_batched_tokens, limits.max_num_seqs)
+        self._sampler = DeviceSampler(kernels, sampler or Sampler(), self._queue, max_num_rows, entropy)
+        self._forwarded = self._queue.new_mark()
+        # What graphs read and write besides the step's numbers: in place before the first is recorded.
+        self._hidden = self._queue.static_buffer((limits.max_num_seqs, decoder.config.hidden_size), decoder.dtype)
+        self._tables = self._queue.static_buffer(tuple(self._batcher.tables.on_device.shape), torch.int32)
+
+    # --- before the first step ----------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def warm_up(self, on_progress: OnProgress = lambda what, fraction: None) -> None:
+        """Runs one step of padding as large as a step may be, so that no request waits for the compiler."""
+        on_progress("compiling kernels", None)
+        with self._queue.selected():
+            for num_tokens in (min(self._limits.max_num_batched_tokens, self._limits.max_model_len), 1):
+                self._batcher.send_padding(num_tokens, 1, seq_len=num_tokens)
+                hidden = self._run(self._batcher.inputs(num_tokens, 1), num_tokens, num_tokens)
+                self._sampler.warm_up(self.decoder.lm_head(hidden[: self._limits.max_num_seqs]))
+
+    @torch.inference_mode()
+    def capture_graphs(
+        self, backend: GraphBackend | None = None, on_progress: OnProgress = lambda what, fraction: None
+    ) -> None:
+        """Records a graph for each size of decode batch."""
+        with self._queue.selected():
+            graphs = DecodeGraphs(
+                capture_sizes(self._limits.max_num_seqs), backend or CudaGraphBackend(self.decoder.device)
+            )
+            graphs.capture(
+                lambda size: self._batcher.send_padding(size, size),
+                self._run_decodes,
+                lambda num_done, num_all: on_progress(f"recording {num_all} CUDA graphs", num_done / num_all),
+            )
+        self.graphs = graphs
+
+    # --- a step -------------------------------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
+        """Computes the scheduled tokens and samples for every request whose tokens are complete."""
+        self._batcher.tables.forget(output.finished_request_ids)
+        self._batcher.tables.forget(output.preempted_request_ids)
+        if not output.requests:
+            return ModelRunnerOutput(sampled_token_ids=[])
+        started_ns = time.perf_counter_ns()
+        with self._queue.selected():
+            batch = self._batcher.fill(output, self._graph_size_for, self._sampler.settings)
+            hidden = self._compute(batch)
+            self._forwarded.set()
+            logits = self.decoder.lm_head(hidden)
+            token_ids, logprobs = self._sampler.sample(logits, batch.requests.rows, batch.sampling)
+        result = collect_sampled(output, batch.requests.num_rows, token_ids, logprobs)
+        result.sample_ns = self._forwarded.ns_until(self._sampler.sampled)
+        result.forward_ns = time.perf_counter_ns() - started_ns - result.sample_ns
+        return result
+
+    def _graph_size_for(self, num_requests: int) -> int | None:
+        return self.graphs.size_for(num_requests) if self.graphs is not None else None
+
+    def _compute(self, batch: StepBatch) -> torch.Tensor:
+        """Returns the hidden states of the tokens that are sampled, `[num_rows, hidden_size]`."""
+        if batch.graph_size is not None and self.graphs is not None:
+            self.graphs.replay(batch.graph_size)
+            hidden = self._hidden[: batch.num_requests]
+        else:
+            hidden = self._run(batch.inputs, batch.max_query_len, batch.max_seq_len)
+        return hidden if batch.row_indices is None else hidden.index_select(0, batch.row_indices)
+
+    def _run(self, inputs: DecoderInputs, max_query_len: int, max_seq_len: int) -> torch.Tensor:
+        """Queues one pass, kernel by kernel; returns all tokens' hidden states."""
+        tables = self._tables[: len(inputs.table_rows)]
+        torch.index_select(self._batcher.tables.on_device, 0, inputs.table_rows, out=tables)
+        batch = AttentionBatch(
+            query_starts=inputs.query_starts,
+            seq_lens=inputs.seq_lens,
+            block_tables=tables,
+            slot_mapping=inputs.slot_mapping,
+            max_query_len=max_query_len,
+            max_seq_len=max_seq_len,
+        )
+        return self._forward(inputs, batch)
+
+    def _run_decodes(self, size: int) -> None:
+        """What a graph holds. Its kernels' launches are cut for the longest sequences there may ever be."""
+        self._hidden[:size].copy_(self._run(self._batcher.inputs(size, size), 1, self._limits.max_model_len))
