@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
-from typing import Literal
 
 from kvscope import events as ev
 from kvscope.analysis.memory import remembered
@@ -108,9 +106,6 @@ class BlockFacts:
     """How many of its slots hold computed tokens of its holder or origin."""
 
 
-PoolOrder = Literal["id", "owner", "free_queue"]
-"""By block id; by owner (tables in queue order, then cached blocks by who computed them); as the free queue stands."""
-
 _MAX_REF_CNT = 255
 _STATUS_OF_REF_CNT = bytes(
     BlockStatus.FREE if count == 0 else BlockStatus.LIVE if count == 1 else BlockStatus.SHARED for count in range(256)
@@ -183,24 +178,6 @@ def next_out(moment: Moment, count: int) -> list[NextOut]:
     """Returns the first blocks of the free queue, in the order in which they will be taken."""
     state = moment.state
     return [NextOut(block_id, block_id in state.cached_from) for block_id in islice(state.free_queue, count)]
-
-
-def pool_order(moment: Moment, order: PoolOrder) -> array[int]:
-    """Returns all block ids, the null block first, in the order in which a map lists them."""
-    state = moment.state
-    num_blocks = len(state.ref_cnts)
-    if order == "id":
-        return array("I", range(num_blocks))
-    first = dict.fromkeys(range(min(num_blocks, 1)))
-    if order == "free_queue":
-        first.update(dict.fromkeys(state.free_queue))
-    else:
-        for request_id in state.running + state.waiting:
-            first.update(dict.fromkeys(state.requests[request_id].block_ids))
-        unheld = state.free_queue.keys() & state.cached_from.keys()
-        first.update(dict.fromkeys(sorted(unheld, key=state.cached_from.__getitem__)))
-    first.update(dict.fromkeys(range(num_blocks)))
-    return array("I", first)
 
 
 def block_facts(timeline: Timeline, moment: Moment, block_id: int) -> BlockFacts | None:

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 
 from kvscope import events as ev
 from kvscope.analysis.history import request_history, turns
+from kvscope.analysis.pool_order import PoolOrder
+from kvscope.analysis.queue_order import QueueOrder, queue_places
 from kvscope.control import EngineControl, EngineStatus
 from kvscope.errors import KvscopeError
 from kvscope.replay.timeline import Moment, StepSummary, Timeline
+from kvscope.tui.event_walk import EventWalk
 from kvscope.tui.view.glyphs import UNICODE, Glyphs
 from kvscope.tui.view.life import Deed, ScheduledIndex, by_column, deeds_of, sampled_deeds
 from kvscope.tui.view.timeline import Window, next_zoom, page
@@ -23,7 +26,9 @@ MAX_LIFE_STEPS = 4_000
 
 MAX_STEPS_PER_COLUMN = 1_000_000
 
-SHARED = frozenset({"control", "glyphs", "is_playing", "steps_per_second", "steps_per_column", "version"})
+SHARED = frozenset(
+    {"control", "glyphs", "is_playing", "pool_order", "queue_order", "steps_per_second", "steps_per_column", "version"}
+)
 """What is the screen's own; all else belongs to the recording that is shown: cursor, selection, marks, places."""
 
 
@@ -34,6 +39,7 @@ class Place:
     step: int
     request_id: str | None
     block_id: int | None
+    event_number: int | None = None
 
 
 class ScreenModel:
@@ -46,6 +52,8 @@ class ScreenModel:
         self.control = control
         self.glyphs = glyphs
         self.moment: Moment | None = None
+        """What is shown: the step, or its state behind one of its events."""
+        self.walk = EventWalk()
         self.wanted_step = -1
         """Where the keys went; `moment` follows with `load`."""
         self.is_following = True
@@ -61,6 +69,8 @@ class ScreenModel:
         """Step A, with which another one is compared."""
         self.steps_per_column = 1
         self.window: Window | None = None
+        self.pool_order: PoolOrder = "id"
+        self.queue_order: QueueOrder = "queue"
         self.scheduled = ScheduledIndex()
         self.version = 0
         """Grows with everything that may change what is shown."""
@@ -103,6 +113,7 @@ class ScreenModel:
     def open(self, timeline: Timeline, step: int | None = None) -> None:
         """Takes a timeline, at its end or at a step."""
         self.timeline = timeline
+        self.walk.leave()
         self.window = None
         self._summaries = None
         self.is_following = step is None
@@ -119,14 +130,33 @@ class ScreenModel:
         return left
 
     def move_to(self, step: int) -> None:
-        """Wants a step; beyond an end it is that end. At the end of a growing recording the cursor follows it."""
+        """Wants a whole step; beyond an end it is that end. At the end of a growing recording the cursor follows it."""
         if self.last_step < 0:
             return
+        self.walk.leave()
         self.wanted_step = min(max(step, self.first_step), self.last_step)
         self.is_following = self.wanted_step == self.last_step
 
     def move_by(self, num_steps: int) -> None:
         self.move_to(self.wanted_step + num_steps)
+
+    def move_by_events(self, offset: int) -> bool:
+        """Wants the state behind another event, of this step or of the next; False where there is none."""
+        self.load()
+        if self.moment is None or not self.walk.num_events:
+            return False
+        before = self.walk.wanted
+        step = self.step + self.walk.move(offset)
+        if not self.first_step <= step <= self.last_step:
+            self.walk.wanted = before
+            return False
+        self.wanted_step, self.is_following = step, False
+        return True
+
+    def move_to_event(self, step: int, number: int) -> None:
+        """Wants the state behind an event of a step, 1 is the first."""
+        self.move_to(step)
+        self.walk.wanted, self.is_following = number, False
 
     def zoom(self, *, is_finer: bool) -> None:
         """Shows more or fewer steps in a column of the timeline."""
@@ -149,17 +179,23 @@ class ScreenModel:
         return True
 
     def load(self) -> None:
-        """Reads the wanted step where it is not the one that is shown. An error leaves the old step standing."""
-        if self.timeline is None or self.wanted_step < 0 or self.wanted_step == self.step:
+        """Reads what is wanted where it is not what is shown. An error leaves what was shown standing."""
+        walk = self.walk
+        is_other_step = self.wanted_step != self.step
+        if self.timeline is None or self.wanted_step < 0 or (not is_other_step and walk.wanted == walk.number):
             return
         try:
-            self.moment = self.timeline.at(self.wanted_step)
-            self.error = ""
+            whole = self.timeline.at(self.wanted_step) if is_other_step or walk.whole is None else walk.whole
         except KvscopeError as error:
             self.error = error.message
-            self.wanted_step = self.step
+            self.wanted_step, walk.wanted = self.step, walk.number
             return
-        self.scheduled.add(self.moment.step, self.moment.events)
+        try:
+            self.moment, self.error = walk.enter(self.timeline, whole), ""
+        except KvscopeError as error:
+            walk.leave()
+            self.moment, self.error = walk.enter(self.timeline, whole), error.message
+        self.scheduled.add(whole.step, whole.events)
         self.version += 1
         if self.selected_id is None:
             self.select(self._first_choice(self.moment))
@@ -167,7 +203,7 @@ class ScreenModel:
     def renew(self) -> None:
         """Takes the shown step anew, after somebody else has moved the timeline."""
         if self.timeline is not None and self.moment is not None:
-            self.moment = self.timeline.at(self.moment.step)
+            self.moment = self.walk.renew(self.timeline, self.timeline.at(self.moment.step))
 
     def mark(self, step: int | None) -> None:
         """Marks a step as A, or takes the mark away."""
@@ -202,7 +238,10 @@ class ScreenModel:
     @property
     def queue_ids(self) -> list[str]:
         """All requests of both queues, in the order in which the panel shows them."""
-        return [] if self.moment is None else [*self.moment.state.waiting, *self.moment.state.running]
+        if self.moment is None:
+            return []
+        state, (waiting, running) = self.moment.state, queue_places(self.moment, self.queue_order)
+        return [*map(state.waiting.__getitem__, waiting), *map(state.running.__getitem__, running)]
 
     def select_by(self, num_rows: int) -> None:
         """Moves the selection along the queues."""
@@ -227,9 +266,13 @@ class ScreenModel:
 
     # Places
 
+    @property
+    def _place(self) -> Place:
+        return Place(self.wanted_step, self.selected_id, self.block_id, self.walk.wanted)
+
     def remember(self) -> None:
         """Keeps the present place, before a jump."""
-        self._back.append(Place(self.wanted_step, self.selected_id, self.block_id))
+        self._back.append(self._place)
         self._forward.clear()
 
     def go_back(self) -> bool:
@@ -242,9 +285,11 @@ class ScreenModel:
     def _swap(self, source: list[Place], target: list[Place]) -> bool:
         if not source:
             return False
-        target.append(Place(self.wanted_step, self.selected_id, self.block_id))
+        target.append(self._place)
         place = source.pop()
         self.move_to(place.step)
+        if place.event_number is not None:
+            self.move_to_event(place.step, place.event_number)
         self.selected_id, self.block_id = place.request_id, place.block_id
         self.version += 1
         return True

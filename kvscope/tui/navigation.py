@@ -52,6 +52,13 @@ class Navigation:
                 self._model.select(target.key)
             case "block":
                 self._model.choose_block(int(target.key))
+    def move_by_events(self, offset: int) -> None:
+        """Walks through the events of the step, and on into the next."""
+        self._cancel_search()
+        if not self._model.move_by_events(offset):
+            self._app.say(f"no event {'after' if offset > 0 else 'before'} this one")
+        self._app.show_soon()
+
             case _:
                 self.move_to(int(target.key))
         self._app.show_soon()

@@ -10,7 +10,6 @@ from kvscope.analysis.pool_view import (
     NextOut,
     block_facts,
     next_out,
-    pool_order,
     pool_view,
 )
 from tests.analysis.reading import read
@@ -62,15 +61,6 @@ def test_the_head_of_the_free_queue_says_what_is_lost() -> None:
     timeline = read(preempting())
     assert next_out(timeline.at(2), 3) == [NextOut(4, False), NextOut(3, True), NextOut(2, True)]
     assert next_out(timeline.at(0), 3) == []
-
-
-def test_orders_of_the_map() -> None:
-    """After step 2 only the free queue is left: 4 3 2 1; cached are a's first two blocks and b's first."""
-    moment = read(preempting()).at(2)
-    assert list(pool_order(moment, "id")) == [0, 1, 2, 3, 4]
-    assert list(pool_order(moment, "free_queue")) == [0, 4, 3, 2, 1]
-    assert list(pool_order(moment, "owner")) == [0, 1, 2, 3, 4]
-    assert list(pool_order(read(preempting()).at(3), "owner")) == [0, 3, 4, 1, 2]
 
 
 def test_a_block_held_by_one_request() -> None:

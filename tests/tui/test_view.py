@@ -15,7 +15,8 @@ from kvscope.tui.view.goto import GotoError, ToBlock, ToRequest, ToStep, ToTime,
 from kvscope.tui.view.layout import main_layout
 from kvscope.tui.view.life import ScheduledIndex, by_column, deeds_of, life_glyphs, sampled_deeds
 from kvscope.tui.view.lines import Line, Span, cut_line, fit, rule, two_ends
-from kvscope.tui.view.pool import PoolGrid, map_lines, next_out_lines, pool_grid
+from kvscope.tui.view.pool import map_lines, next_out_lines
+from kvscope.tui.view.pool_grid import PoolGrid, pool_grid
 from kvscope.tui.view.queues import progress, waiting_height
 from kvscope.tui.view.request import HitEnd, table_slots
 from kvscope.tui.view.step import sentences_view

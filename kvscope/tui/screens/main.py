@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
+from kvscope.analysis.pool_order import POOL_ORDERS
+from kvscope.analysis.queue_order import QUEUE_ORDERS
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.time_screen import TimeScreen
 from kvscope.tui.view.layout import Layout, main_layout
@@ -36,6 +39,8 @@ KEYS = (
 
 REPLAY_KEYS = tuple(("space", "play") if key == "space" else (key, name) for key, name in KEYS if key != "p")
 
+T = TypeVar("T")
+
 
 class MainScreen(TimeScreen):
     """Timeline, step, queues, pool, request, prompt."""
@@ -47,6 +52,8 @@ class MainScreen(TimeScreen):
         Binding("2", "focus_named('queues')", "queues", show=False, id="move.queues"),
         Binding("3", "focus_named('pool')", "pool", show=False, id="move.pool"),
         Binding("4", "focus_named('request')", "request", show=False, id="move.request"),
+        Binding("v", "pool_order", "pool by id, by owner, by free queue", show=False, id="look.pool_order"),
+        Binding("s", "queue_order", "sort the queues", show=False, id="look.queue_order"),
     ]
 
     AUTO_FOCUS = ""
@@ -139,7 +146,11 @@ class MainScreen(TimeScreen):
             panel.focus()
 
     def action_leave(self) -> None:
-        if not self.kvscope.finding.leave() and not self.kvscope.breakpoints.leave():
+        if self.kvscope.finding.leave() or self.kvscope.breakpoints.leave():
+            return
+        if self.model.walk.wanted is not None:
+            self.kvscope.navigation.move_to(self.model.step)
+        else:
             self.queues_panel.focus()
 
     # Lists
@@ -150,10 +161,8 @@ class MainScreen(TimeScreen):
             self.step_panel.move(num_rows)
             return
         if self.pool_panel.has_focus:
-            step = self.pool_panel.blocks_per_row
             if model.block_id is not None:
-                last = len(model.moment.state.ref_cnts) - 1 if model.moment else 0
-                model.choose_block(min(max(model.block_id + num_rows * step, 0), last))
+                model.choose_block(self.pool_panel.beside(model.block_id, num_rows=num_rows))
         elif self.request_panel.has_focus:
             self._walk_table(num_rows)
         else:
@@ -169,8 +178,20 @@ class MainScreen(TimeScreen):
 
     def action_block(self, offset: int) -> None:
         if self.model.block_id is not None:
-            self.model.choose_block(self.model.block_id + offset * self.pool_panel.blocks_per_cell)
+            self.model.choose_block(self.pool_panel.beside(self.model.block_id, num_cells=offset))
             self.kvscope.show_soon()
+
+    def action_pool_order(self) -> None:
+        """Lists the blocks in the next order; the chosen one stays chosen."""
+        self.model.pool_order = _behind(POOL_ORDERS, self.model.pool_order)
+        self.model.version += 1
+        self.kvscope.show_soon()
+
+    def action_queue_order(self) -> None:
+        """Sorts the queues in the next order; the selected request stays selected."""
+        self.model.queue_order = _behind(QUEUE_ORDERS, self.model.queue_order)
+        self.model.version += 1
+        self.kvscope.show_soon()
 
     def action_open(self) -> None:
         if self.step_panel.has_focus:
@@ -234,3 +255,8 @@ class MainScreen(TimeScreen):
             block_id = self.request_panel.block_at(message.row)
             if block_id is not None:
                 self.kvscope.navigation.follow(Target("block", str(block_id)))
+
+
+def _behind(orders: Sequence[T], order: T) -> T:
+    """Returns the next one, behind the last the first."""
+    return orders[(orders.index(order) + 1) % len(orders)]

@@ -22,6 +22,14 @@ class TimeScreen(Screen[None]):
         Binding("right,l", "move(1)", "one step on", show=False, id="time.on"),
         Binding("shift+left,H", "move(-10)", "ten steps back", show=False, id="time.back10"),
         Binding("shift+right,L", "move(10)", "ten steps on", show=False, id="time.on10"),
+        Binding("right_square_bracket", "event_on(1)", "one event on, inside the step", show=False, id="time.event_on"),
+        Binding("left_square_bracket", "event_on(-1)", "one event back", show=False, id="time.event_back"),
+        Binding("right_curly_bracket", "event_on(10)", "ten events on", show=False, id="time.event_on10"),
+        Binding("left_curly_bracket", "event_on(-10)", "ten events back", show=False, id="time.event_back10"),
+        Binding(
+            "left_parenthesis,ctrl+left", "page(-1)", "a page of the timeline back", show=False, id="time.page_back"
+        ),
+        Binding("right_parenthesis,ctrl+right", "page(1)", "a page of the timeline on", show=False, id="time.page_on"),
         Binding("home,0", "first", "first step", show=False, id="time.first"),
         Binding("end,dollar_sign", "last", "last step, and follow", show=False, id="time.last"),
         Binding("colon", "goto", "go to a step, time, request or block", show=False, id="time.goto"),
@@ -85,7 +93,13 @@ class TimeScreen(Screen[None]):
         self.show()
 
     def action_move(self, num_steps: int) -> None:
-        self.kvscope.navigation.move_by(num_steps)
+        self.kvscope.navigation.move_by(num_steps * self.kvscope.held_key.num_times)
+
+    def action_page(self, direction: int) -> None:
+        self.kvscope.navigation.move_by_page(direction)
+
+    def action_event_on(self, num_events: int) -> None:
+        self.kvscope.navigation.move_by_events(num_events)
 
     def action_first(self) -> None:
         self.kvscope.navigation.move_to(self.model.first_step)

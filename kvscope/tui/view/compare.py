@@ -27,7 +27,7 @@ from kvscope.tui.view.lines import (
     sentence_line,
     step_target,
 )
-from kvscope.tui.view.pool import PoolGrid, pool_grid
+from kvscope.tui.view.pool_grid import PoolGrid, pool_grid
 from kvscope.tui.view.step import COLOURED_FIGURES, TONE_ROLES
 
 FIGURE_COLUMNS = 18

@@ -6,10 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kvscope.analysis.pool_order import PoolOrder
 from kvscope.analysis.pool_view import BlockChange, BlockFacts, BlockStatus, NextOut, PoolView
 from kvscope.analysis.text import cell_width, visible
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import Line, Span, block_target, cut_line, fit, line_width, merge, pad_line, request_target
+from kvscope.tui.view.pool_grid import NO_BLOCK, PoolGrid
 
 STRONGEST_FIRST = (BlockChange.EVICTING, BlockChange.NEW, BlockChange.HIT, BlockChange.RELEASED)
 
@@ -20,65 +22,28 @@ CHANGE_ROLES = {
     BlockChange.RELEASED: "released",
 }
 
+NO_BLOCKS = bytes((NO_BLOCK,))
+
 LIVE_STATUSES = bytes((BlockStatus.LIVE, BlockStatus.SHARED))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolGrid:
-    """How the map divides its rectangle."""
-
-    num_blocks: int
-    """With the null block."""
-    blocks_per_cell: int
-    cells_per_row: int
-    """A multiple of 8 where there is room for 8."""
-    cell_columns: int
-    """Terminal cells of a map cell: 2 with a gap, or 1."""
-    label_columns: int
-    num_rows: int
-
-    def block_at(self, row: int, column: int) -> int | None:
-        """Returns the (first) block of the cell at a place of the map, None beside it."""
-        cell = (column - self.label_columns) // self.cell_columns
-        if column < self.label_columns or cell >= self.cells_per_row or not 0 <= row < self.num_rows:
-            return None
-        block_id = (row * self.cells_per_row + cell) * self.blocks_per_cell
-        return block_id if block_id < self.num_blocks else None
-
-    @property
-    def blocks_per_row(self) -> int:
-        return self.cells_per_row * self.blocks_per_cell
-
-
-def pool_grid(num_blocks: int, width: int, height: int) -> PoolGrid:
-    """Returns the roomiest density at which `num_blocks` fit into `width` × `height` cells."""
-    label_columns = len(str(max(num_blocks - 1, 0))) + 1
-    room = max(width - label_columns, 1)
-    for blocks_per_cell, cell_columns in ((1, 2), (1, 1), *((2**power, 1) for power in range(1, 32))):
-        cells = room // cell_columns
-        cells = cells // 8 * 8 or cells
-        num_rows = -(-num_blocks // (cells * blocks_per_cell)) if cells else 0
-        if cells and num_rows <= height:
-            break
-    return PoolGrid(
-        num_blocks=num_blocks,
-        blocks_per_cell=blocks_per_cell,
-        cells_per_row=cells,
-        cell_columns=cell_columns,
-        label_columns=label_columns,
-        num_rows=num_rows,
-    )
-
-
 def map_lines(
-    pool: PoolView, grid: PoolGrid, selected: Collection[int], chosen_block: int | None, glyphs: Glyphs
+    pool: PoolView,
+    grid: PoolGrid,
+    selected: Collection[int],
+    chosen_block: int | None,
+    glyphs: Glyphs,
+    labels: Sequence[Span] = (),
 ) -> list[Line]:
-    """Returns the rows of the map. `selected` are the blocks of the selected request, `chosen_block` the cursor."""
+    """Returns the rows of the map. `selected` are the blocks of the selected request, `chosen_block` the cursor.
+
+    In another order than by id `pool` is in that order, blocks are places in it, and each row has a label.
+    """
     cell = _one_block_cells if grid.blocks_per_cell == 1 else _summary_cells
     lines: list[Line] = []
     for row in range(grid.num_rows):
         first = row * grid.blocks_per_row
-        label = Span(f"{first:>{grid.label_columns - 1}} ", "dim")
+        label = labels[row] if labels else Span(f"{first:>{grid.label_columns - 1}} ", "dim")
         lines.append(merge((label, *cell(pool, grid, first, selected, chosen_block, glyphs))))
     return lines
 
@@ -105,8 +70,10 @@ def _one_block_cells(
 
 
 def _block_glyph(pool: PoolView, block_id: int, glyphs: Glyphs, *, is_selected: bool) -> tuple[str, str]:
-    change = BlockChange(pool.change[block_id])
     status = pool.status[block_id]
+    if status == NO_BLOCK:
+        return " ", "text"
+    change = BlockChange(pool.change[block_id])
     if change and not (change is BlockChange.RELEASED and status in LIVE_STATUSES):
         return glyphs.change(change), CHANGE_ROLES[change]
     match status:
@@ -149,6 +116,9 @@ def _summary_cells(
 def _summary(statuses: bytes, changes: bytes, glyphs: Glyphs, is_selected: bool) -> Span:
     """One cell for some blocks: the strongest event, else the live share, else what most of them are."""
     behind = "selected" if is_selected else ""
+    statuses = statuses.rstrip(NO_BLOCKS)
+    if not statuses:
+        return Span(" ")
     if changes.strip(b"\x00"):
         for change in STRONGEST_FIRST:
             if change in changes:
@@ -164,6 +134,25 @@ def _summary(statuses: bytes, changes: bytes, glyphs: Glyphs, is_selected: bool)
     role = "on-selected" if is_selected else "shared" if num_shared * 2 > num_live else "live"
     char = glyphs.eighths[max(round(num_live * 6 / len(statuses)), 1)] if glyphs.has_eighths else glyphs.live
     return Span(char, role, behind or ("cached-tint" if is_mostly_cached and num_cached else ""))
+
+
+TITLE_COLUMNS = 11
+"""Of the panel's title beside its words: `── POOL ─ … ─`."""
+
+NARROW_COLUMNS = 40
+
+ORDER_WORDS: dict[PoolOrder, str] = {"id": "by id", "owner": "by owner", "free_queue": "by free queue"}
+
+
+def title_words(num_blocks: int, block_size: int, order: PoolOrder, width: int) -> tuple[Span, ...]:
+    """Returns the size of the pool and the order of the map; a narrow one leaves out the usual order, then units."""
+    size, by = f"{num_blocks:,} blocks × {block_size} tokens", f", {ORDER_WORDS[order]}"
+    if order == "id":
+        return (Span(size + by if width > NARROW_COLUMNS else size, "dim"),)
+    for text in (size + by, f"{num_blocks:,} blocks{by}"):
+        if len(text) + TITLE_COLUMNS <= width:
+            return (Span(text, "dim"),)
+    return (Span(ORDER_WORDS[order], "dim"),)
 
 
 def legend_lines(pool: PoolView, grid: PoolGrid, width: int, glyphs: Glyphs, *, shows_zero: bool) -> list[Line]:
@@ -276,11 +265,15 @@ class PoolLayout:
     height: int
 
 
-def pool_layout(num_blocks: int, width: int, height: int) -> PoolLayout:
-    """Divides the panel: the map gets what it needs for the best density, the free queue's head 1 to 3 lines."""
-    best = pool_grid(num_blocks, width, max(height - 2 - 1 - 1, 1))
-    spare = height - 2 - best.num_rows - 1
-    return PoolLayout(grid=best, num_next_out=max(min(spare - 1, 3), 1), height=height)
+def map_height(height: int) -> int:
+    """Returns the rows that the map may have: the legend has two, the free queue's head and the block one each."""
+    return max(height - 4, 1)
+
+
+def pool_layout(grid: PoolGrid, height: int, max_next_out: int = 3) -> PoolLayout:
+    """Divides the panel: the map gets what it needs for its density, the free queue's head what is left."""
+    spare = height - 2 - grid.num_rows - 1
+    return PoolLayout(grid=grid, num_next_out=max(min(spare - 1, max_next_out), 1), height=height)
 
 
 def pool_lines(

@@ -24,6 +24,7 @@ from kvscope.tui.view.lines import (
 )
 from kvscope.tui.view.windowing import Gap, Slot, head_window
 
+TOKEN_COLUMNS = 9
 MIN_BAR = 4
 MAX_BAR = 30
 
@@ -88,6 +89,8 @@ class QueueFacts:
     """Submissions that have not reached the queue."""
     verdicts: Mapping[int, Verdict]
     running: Mapping[int, RunningRow]
+    is_scheduled: bool = True
+    """False inside a step, before its tokens were given out: nobody has got nothing yet."""
 
 
 def queues_view(
@@ -205,11 +208,14 @@ def _running_lines(
             rows.append(((Span(f"   … {slot.num_rows} more", "dim"),), None))
         else:
             row = facts.running[slot]
-            rows.append((_running_row(row, width, id_width, row.request_id == selected_id, glyphs), row.request_id))
+            tokens = _tokens(row.share, glyphs) if facts.is_scheduled or row.share else (Span(" " * TOKEN_COLUMNS),)
+            rows.append(
+                (_running_row(row, width, id_width, row.request_id == selected_id, glyphs, tokens), row.request_id)
+            )
     return rows
 
 
-def _running_row(row: RunningRow, width: int, id_width: int, is_selected: bool, glyphs: Glyphs) -> Line:
+def _running_row(row: RunningRow, width: int, id_width: int, is_selected: bool, glyphs: Glyphs, tokens: Line) -> Line:
     request_id = fit(visible(row.request_id), id_width)
     head: Line = (
         Span(glyphs.selected if is_selected else " ", "text"),
@@ -218,7 +224,7 @@ def _running_row(row: RunningRow, width: int, id_width: int, is_selected: bool, 
     )
     new = f"+{row.num_new_blocks}" if row.num_new_blocks else ""
     tail: Line = (
-        *_tokens(row.share, glyphs),
+        *tokens,
         Span(f"{row.num_blocks:>5}"),
         Span(f"{new:<4}", "new"),
     )

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 
 from kvscope.analysis.spans import Sentence, Tone, wrap
 from kvscope.analysis.spans import Span as WordSpan
-from kvscope.tui.view.lines import EMPTY, WORD_ROLES, Line, Span, line_width, sentence_line
+from kvscope.tui.view.glyphs import Glyphs
+from kvscope.tui.view.lines import (
+    EMPTY,
+    WORD_ROLES,
+    Line,
+    Span,
+    cut_line,
+    line_width,
+    pad_line,
+    put_behind,
+    sentence_line,
+)
 
 TONE_ROLES: dict[Tone, str] = {
     "failed": "bad",
@@ -75,6 +86,41 @@ def sentences_view(sentences: Sequence[Sentence], width: int, height: int, first
         lines += rows
         owners += [index] * len(rows)
     return SentencesView(tuple(lines[:height]), tuple(owners[:height]))
+
+
+def event_title(step: int, number: int, num_events: int, kind: str) -> Line:
+    """Returns the panel's title inside a step: behind which event the state is, and of what kind that is."""
+    return (
+        Span("STEP", "bold"),
+        Span(" ─ ", "rule"),
+        Span(f"{step}", "bold"),
+        Span("  event ", "text"),
+        Span(f"{number} of {num_events}", "bold"),
+        Span(": ", "dim"),
+        Span(kind, "bold"),
+    )
+
+
+def event_rows(sentence: Sentence, width: int, num_rows: int) -> list[Line]:
+    """Returns the words of the event, in exactly `num_rows` lines; what is longer ends in an ellipsis."""
+    rows = sentence_rows(sentence, width)
+    if len(rows) > num_rows:
+        last = rows[num_rows - 1]
+        for row in rows[num_rows:]:
+            last = (*last, Span(" "), *row[1:])
+        rows = [*rows[: num_rows - 1], cut_line(last, width)]
+    rows += [EMPTY] * (num_rows - len(rows))
+    return [put_behind(pad_line(row, width), "cursor") for row in rows]
+
+
+def marked_rows(view: SentencesView, marked: int | None, glyphs: Glyphs) -> list[Line]:
+    """Returns the lines, the selection's glyph before the first line of the marked sentence."""
+    lines = list(view.lines)
+    if marked is not None and marked in view.sentence_of:
+        place = view.sentence_of.index(marked)
+        head, *rest = lines[place]
+        lines[place] = (head._replace(text=glyphs.selected + head.text[1:]), *rest)
+    return lines
 
 
 def title_line(step: int, words: Sequence[WordSpan], width: int) -> Line:

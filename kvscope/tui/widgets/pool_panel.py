@@ -4,46 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvscope.analysis.pool_order import PoolOrder, block_groups
 from kvscope.analysis.pool_view import block_facts, next_out, pool_view
+from kvscope.replay.timeline import Moment, Timeline
 from kvscope.tui.model import ScreenModel
-from kvscope.tui.view.lines import Line, Span
+from kvscope.tui.view.lines import Line
 from kvscope.tui.view.pool import (
     PoolLayout,
     block_line,
     legend_lines,
+    map_height,
     map_lines,
     next_out_lines,
     pool_layout,
     pool_lines,
+    title_words,
 )
+from kvscope.tui.view.pool_grid import OrderedPool, ordered_pool
 from kvscope.tui.widgets.panel import Panel
 
 NUM_TITLE_AND_LEGEND_ROWS = 3
 
 
 class PoolPanel(Panel):
-    """The map of all blocks; `j k` move the chosen block by a row, `, ;` by one."""
+    """The map of all blocks; `j k` move the chosen block by a row, `, ;` by one, in the order of the map."""
 
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__(model, id="pool", is_ascii=is_ascii, can_focus=True)
         self.shows_zero_counts = True
         self._layout: PoolLayout | None = None
+        self._ordered: tuple[tuple[Moment, PoolOrder, int, int], OrderedPool] | None = None
 
     def build(self, width: int, height: int) -> Sequence[Line]:
         model = self.model
         if model.moment is None or model.timeline is None or model.config is None:
             return [self.title("POOL", (), width)]
         moment, config = model.moment, model.config
-        words = (
-            Span(f"{max(config.num_gpu_blocks - 1, 0):,} blocks × {config.block_size} tokens", "dim"),
-            Span(", by id" if width > 40 else "", "dim"),
-        )
+        words = title_words(max(config.num_gpu_blocks - 1, 0), config.block_size, model.pool_order, width)
         pool = pool_view(model.timeline, moment)
-        layout = self._layout = pool_layout(len(pool.status), width, height - 1)
-        chosen = model.block_id if self.has_focus else None
+        ordered = self._in_order(model.timeline, moment, width, map_height(height - 1))
+        layout = self._layout = pool_layout(ordered.grid, height - 1)
+        chosen = ordered.place_of(model.block_id) if self.has_focus else None
         facts = None if model.block_id is None else block_facts(model.timeline, moment, model.block_id)
+        selected = ordered.places_of(model.selected_blocks)
         lines = pool_lines(
-            map_lines(pool, layout.grid, frozenset(model.selected_blocks), chosen, model.glyphs),
+            map_lines(ordered.view, layout.grid, selected, chosen, model.glyphs, ordered.labels),
             legend_lines(pool, layout.grid, width, model.glyphs, shows_zero=self.shows_zero_counts),
             next_out_lines(next_out(moment, width), width, layout.num_next_out, model.glyphs),
             block_line(facts, width, model.glyphs),
@@ -52,16 +57,26 @@ class PoolPanel(Panel):
         )
         return [self.title("POOL", words, width), *lines]
 
-    @property
-    def blocks_per_row(self) -> int:
-        return 1 if self._layout is None else self._layout.grid.blocks_per_row
+    def _in_order(self, timeline: Timeline, moment: Moment, width: int, height: int) -> OrderedPool:
+        """Returns the pool as the map lists it; laid out once for a moment, an order and a size."""
+        key = (moment, self.model.pool_order, width, height)
+        known = self._ordered
+        if known is None or known[0][0] is not moment or known[0][1:] != key[1:]:
+            groups = block_groups(timeline, moment, self.model.pool_order)
+            pool = pool_view(timeline, moment)
+            known = self._ordered = key, ordered_pool(pool, groups, self.model.pool_order, width, height)
+        return known[1]
 
-    @property
-    def blocks_per_cell(self) -> int:
-        return 1 if self._layout is None else self._layout.grid.blocks_per_cell
+    def beside(self, block_id: int, *, num_rows: int = 0, num_cells: int = 0) -> int:
+        """Returns the block so many rows below a block of the map, or so many cells behind it."""
+        if self._ordered is None:
+            return block_id
+        return self._ordered[1].moved(block_id, num_rows=num_rows, num_cells=num_cells)
 
     def block_at(self, row: int, column: int) -> int | None:
         """Returns the (first) block under a cell of the widget."""
-        if self._layout is None:
+        if self._ordered is None:
             return None
-        return self._layout.grid.block_at(row - NUM_TITLE_AND_LEGEND_ROWS, column)
+        ordered = self._ordered[1]
+        place = ordered.grid.block_at(row - NUM_TITLE_AND_LEGEND_ROWS, column)
+        return ordered.order[place] if place is not None and ordered.order[place] >= 0 else None

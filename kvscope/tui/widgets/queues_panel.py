@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvscope.analysis.queue_order import ORDER_WORDS, queue_places
 from kvscope.analysis.queue_view import RunningRow, running_rows
 from kvscope.analysis.verdicts import Verdict, verdicts
+from kvscope.events import TokensScheduled
 from kvscope.replay.timeline import Moment, Timeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.lines import Line, Span
 from kvscope.tui.view.queues import QueueFacts, QueueSlots, queue_slots, queues_view
-from kvscope.tui.view.windowing import Slot
 from kvscope.tui.widgets.panel import Panel
 
 
@@ -23,7 +24,8 @@ class QueuesPanel(Panel):
 
     def build(self, width: int, height: int) -> Sequence[Line]:
         model = self.model
-        title = self.title("QUEUES", (), width)
+        order = ORDER_WORDS[model.queue_order]
+        title = self.title("QUEUES", (Span(order, "dim"),) if order else (), width)
         status = model.status
         num_submitted = 0 if status is None else status.num_submitted
         if model.moment is None or model.timeline is None:
@@ -32,21 +34,24 @@ class QueuesPanel(Panel):
         moment = model.moment
         state = moment.state
         max_num_seqs = int(model.config.settings.get("max_num_seqs", 0)) if model.config else 0
+        waiting, running = queue_places(moment, model.queue_order)
         slots = queue_slots(
             len(state.waiting),
             len(state.running),
             height - 1,
             max_num_seqs,
-            selected_waiting=_place(state.waiting, model.selected_id),
-            selected_running=_place(state.running, model.selected_id),
+            selected_waiting=_row(state.waiting, waiting, model.selected_id),
+            selected_running=_row(state.running, running, model.selected_id),
         )
         facts = QueueFacts(
             num_waiting=len(state.waiting),
             num_running=len(state.running),
             max_num_seqs=max_num_seqs,
             num_submitted=num_submitted,
-            verdicts=shown_verdicts(model.timeline, moment, slots),
-            running=shown_running(model.timeline, moment, slots),
+            verdicts=shown_verdicts(model.timeline, moment, slots, waiting),
+            running=shown_running(model.timeline, moment, slots, running),
+            is_scheduled=model.walk.number is None
+            or any(isinstance(event, TokensScheduled) for event in moment.events),
         )
         view = queues_view(facts, slots, width, selected_id=model.selected_id, glyphs=model.glyphs)
         self._request_ids = (None, *view.request_ids)
@@ -64,36 +69,18 @@ class QueuesPanel(Panel):
         return self._request_ids[row] if 0 <= row < len(self._request_ids) else None
 
 
-def _place(queue: Sequence[str], request_id: str | None) -> int | None:
-    return None if request_id is None or request_id not in queue else queue.index(request_id)
+def _row(queue: Sequence[str], places: Sequence[int], request_id: str | None) -> int | None:
+    """Returns the row of a request in the list of a queue."""
+    return None if request_id is None or request_id not in queue else places.index(queue.index(request_id))
 
 
-def shown_verdicts(timeline: Timeline, moment: Moment, slots: QueueSlots) -> dict[int, Verdict]:
-    """Returns the verdicts of the places that are seen."""
-    return {
-        first + offset: verdict
-        for first, count in runs(slots.waiting)
-        for offset, verdict in enumerate(verdicts(timeline, moment, first, count))
-    }
+def shown_verdicts(timeline: Timeline, moment: Moment, slots: QueueSlots, places: Sequence[int]) -> dict[int, Verdict]:
+    """Returns the verdicts of the rows that are seen; `places` has the place in the queue of each row."""
+    return {row: verdicts(timeline, moment, places[row], 1)[0] for row in slots.waiting if isinstance(row, int)}
 
 
-def shown_running(timeline: Timeline, moment: Moment, slots: QueueSlots) -> dict[int, RunningRow]:
-    """Returns the running rows of the places that are seen."""
-    return {
-        first + offset: row
-        for first, count in runs(slots.running)
-        for offset, row in enumerate(running_rows(timeline, moment, first, count))
-    }
-
-
-def runs(slots: Sequence[Slot | object]) -> list[tuple[int, int]]:
-    """Returns the row numbers among the slots as runs of (first, count)."""
-    found: list[tuple[int, int]] = []
-    for slot in slots:
-        if not isinstance(slot, int):
-            continue
-        if found and sum(found[-1]) == slot:
-            found[-1] = (found[-1][0], found[-1][1] + 1)
-        else:
-            found.append((slot, 1))
-    return found
+def shown_running(
+    timeline: Timeline, moment: Moment, slots: QueueSlots, places: Sequence[int]
+) -> dict[int, RunningRow]:
+    """Returns the running rows that are seen."""
+    return {row: running_rows(timeline, moment, places[row], 1)[0] for row in slots.running if isinstance(row, int)}

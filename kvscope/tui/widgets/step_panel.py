@@ -1,17 +1,26 @@
-"""What the step decided: the budget split in the title, then a sentence for each decision."""
+"""What the step decided: the budget split in the title, then a sentence for each decision.
+
+Inside a step the title names the event; its own words come first, and the sentence that tells of it is marked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvscope.analysis.event_subjects import sentence_of
+from kvscope.analysis.event_words import event_sentence
 from kvscope.analysis.sentences import sentences, step_title
 from kvscope.analysis.spans import Sentence
 from kvscope.analysis.text import visible
-from kvscope.replay.timeline import Timeline
+from kvscope.events import Event
+from kvscope.replay.timeline import Moment, Timeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.lines import Line, Span, put_behind
-from kvscope.tui.view.step import SentencesView, sentences_view, title_line
+from kvscope.tui.view.step import SentencesView, event_rows, event_title, marked_rows, sentences_view, title_line
 from kvscope.tui.widgets.panel import Panel
+
+TALL_ROWS = 9
+"""A panel of so many rows has two for the words of an event, a lower one has one."""
 
 
 class StepPanel(Panel):
@@ -22,8 +31,14 @@ class StepPanel(Panel):
         self.current = 0
         self.first = 0
         self._sentences: list[Sentence] = []
+        self._said_of: Moment | None = None
         self._shown_at: tuple[Timeline | None, int] = (None, -1)
+        self._event: Event | None = None
+        self._marked: int | None = None
+        """The sentence that tells of the event."""
         self._view = SentencesView((), ())
+        self._room = (1, 1)
+        """Columns and rows of the sentences."""
 
     def build(self, width: int, height: int) -> Sequence[Line]:
         model = self.model
@@ -31,16 +46,39 @@ class StepPanel(Panel):
             return [self.title("STEP", (), width), *self._without_step(width)][:height]
         if self._shown_at != (model.timeline, model.step):
             self._shown_at, self.current, self.first = (model.timeline, model.step), 0, 0
-        self._sentences = sentences(model.timeline, model.moment)
-        title = title_line(model.step, step_title(model.timeline, model.moment), width - 4)
-        self._view = sentences_view(self._sentences, width, height - 1, self.first)
-        lines = list(self._view.lines)
-        if self.has_focus:
-            lines = [
-                put_behind((*line, Span(" " * width)), "row") if owner == self.current else line
-                for line, owner in zip(lines, self._view.sentence_of, strict=True)
-            ]
-        return [self.title_rule(title, width), *lines]
+        whole = model.walk.whole or model.moment
+        if self._said_of is not whole:
+            self._sentences, self._said_of = sentences(model.timeline, whole), whole
+        event, number = model.walk.event, model.walk.number
+        if event is None or number is None:
+            title = title_line(model.step, step_title(model.timeline, whole), width - 4)
+            rows: list[Line] = []
+        else:
+            title = event_title(model.step, number, model.walk.num_events, type(event).__name__)
+            rows = event_rows(event_sentence(event), width, 1 if height < TALL_ROWS else 2)
+        self._room = width, max(height - 1 - len(rows), 0)
+        self._view = sentences_view(self._sentences, *self._room, self.first)
+        self._mark(event)
+        return [self.title_rule(title, width), *rows, *self._sentence_lines(width)]
+
+    def _mark(self, event: Event | None) -> None:
+        """Marks the sentence that tells of the event, and brings it into view when the event is another one."""
+        if event is not self._event:
+            self._event = event
+            self._marked = None if event is None else sentence_of(self._sentences, event)
+            if self._marked is not None:
+                self.current = self._marked
+                self._reveal()
+
+    def _sentence_lines(self, width: int) -> list[Line]:
+        lines = marked_rows(self._view, self._marked, self.model.glyphs)
+        if not self.has_focus and self._marked is None:
+            return lines
+        current = self.current if self.has_focus else self._marked
+        return [
+            put_behind((*line, Span(" " * width)), "row") if owner == current else line
+            for line, owner in zip(lines, self._view.sentence_of, strict=True)
+        ]
 
     def title_rule(self, title: Line, width: int) -> Line:
         name, _, *words = title
@@ -72,12 +110,17 @@ class StepPanel(Panel):
         """Walks the sentences; what lies below scrolls in."""
         last = len(self._sentences) - 1
         self.current = min(max(self.current + num_sentences, 0), max(last, 0))
-        self.first = min(self.first, self.current)
-        while self.current not in self._view.sentence_of and self.first < self.current:
-            self.first += 1
-            self._view = sentences_view(self._sentences, self.size.width, self.size.height - 1, self.first)
+        self._reveal()
         self.invalidate()
         self.show()
+
+    def _reveal(self) -> None:
+        """Scrolls as far as the current sentence needs."""
+        self.first = min(self.first, self.current)
+        self._view = sentences_view(self._sentences, *self._room, self.first)
+        while self.current not in self._view.sentence_of and self.first < self.current:
+            self.first += 1
+            self._view = sentences_view(self._sentences, *self._room, self.first)
 
     @property
     def all_sentences(self) -> Sequence[Sentence]:
