@@ -62,6 +62,8 @@ class EngineConfigured(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=F
     """Wall clock at the engine's start, ISO 8601 with offset; empty for a scripted run."""
     engine_version: str = ""
     eos_token_ids: tuple[int, ...] = ()
+    kernels: str = ""
+    """Whose kernels computed the steps: torch, triton, or triton+graphs; empty where nobody said."""
 
 
 class TokenTextRecorded(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):

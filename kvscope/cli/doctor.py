@@ -71,10 +71,21 @@ def _machine() -> Iterator[Row]:
         name = torch.cuda.get_device_name(0)
         gibibytes = torch.cuda.get_device_properties(0).total_memory / (1 << 30)
         yield "GPU", f"{name}, {gibibytes:.0f} GiB, CUDA {torch.version.cuda}"
-        yield "runs on", "cuda (--device cpu for the CPU)"
+        yield "runs on", f"{_gpu_path()} (--device cpu for the CPU)"
     else:
         yield "GPU", "none that torch can use"
-        yield "runs on", f"cpu, torch's attention, {count(torch.get_num_threads(), 'thread')}"
+        yield "runs on", f"cpu, torch's kernels, {count(torch.get_num_threads(), 'thread')}"
+
+
+def _gpu_path() -> str:
+    """Returns how a model is computed on the GPU whose shape the kernels take."""
+    import torch
+
+    from kvscope.engine.kernels import unavailable_reason
+    from kvscope.engine.model.execution import choose_path
+
+    device = torch.device("cuda")
+    return str(choose_path(device, unavailable_reason(device)))
 
 
 def _config_words() -> str:

@@ -24,6 +24,7 @@ from kvscope.session.recordings_folder import claim_recording_path, new_recordin
 CHOSEN_LATER = {"num_gpu_blocks", "max_model_len"}
 """Settings whose default depends on model and memory."""
 
+ENFORCE_EAGER_HELP = "Record no CUDA graphs: a GPU's steps run kernel by kernel."
 GENERATION_CONFIG_HELP = (
     "vllm: sampling settings that are not given are kvscope's; auto: those that the model recommends."
 )
@@ -47,6 +48,7 @@ def with_engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _parameters() -> list[inspect.Parameter]:
     parameters = [_parameter(name, str, text, "Model") for name, text in MODEL_HELP.items()]
+    parameters.append(_parameter("enforce_eager", bool, ENFORCE_EAGER_HELP, "Model", "--enforce-eager"))
     for names, settings, panel in (
         (SCHEDULER_HELP, SchedulerConfig(num_gpu_blocks=2), "Scheduler"),
         (SAMPLING_HELP, DEFAULT_SAMPLING, "Sampling"),
@@ -88,6 +90,7 @@ def _engine_options(values: dict[str, Any]) -> EngineOptions:
     record: Path | None = given.get("record")
     return EngineOptions(
         **model,
+        enforce_eager=given.get("enforce_eager", False),
         settings={name: given[name] for name in SCHEDULER_HELP if name in given},
         sampling={name: given[name] for name in SAMPLING_HELP if name in given},
         generation_config=given.get("generation_config", "vllm"),

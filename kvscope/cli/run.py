@@ -93,6 +93,7 @@ def _run_batch(options: EngineOptions, batch: Sequence[Submit], *, as_json: bool
     checking = _LiveCheck() if is_checked else None
     built = build_engine(options, progress.loading)
     progress.clear()
+    print(f"runs on: {built.execution}", file=sys.stderr)
     print(_sampling_line(built, options), file=sys.stderr)
     try:
         with contextlib.closing(built), _interrupt_flag() as is_interrupted:

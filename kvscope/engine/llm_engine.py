@@ -38,6 +38,7 @@ class ModelDescription:
     name: str
     device: str = "cpu"
     dtype: str = ""
+    kernels: str = ""
     kv_bytes_per_token: int = 0
     eos_token_ids: tuple[int, ...] = ()
     started_at: str = ""
@@ -398,6 +399,7 @@ class LLMEngine:
             model=self._model.name,
             device=self._model.device,
             dtype=self._model.dtype,
+            kernels=self._model.kernels,
             settings=self.config.as_settings(),
             num_gpu_blocks=self.config.num_gpu_blocks,
             block_size=self.config.block_size,

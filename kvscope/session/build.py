@@ -20,10 +20,11 @@ from kvscope.engine.llm_engine import LLMEngine, ModelDescription
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.request import SamplingParams
 from kvscope.errors import EngineError, UsageError
-from kvscope.session.options import DEFAULT_SAMPLING, GENERATION_CONFIGS, EngineOptions
+from kvscope.session.options import DEFAULT_SAMPLING, GENERATION_CONFIGS, KERNELS, EngineOptions
 from kvscope.session.recordings_folder import remove_recording
 
 if TYPE_CHECKING:
+    from kvscope.engine.model.execution import ExecutionPath
     from kvscope.engine.model.loader import Model
 
 ReportProgress = Callable[[str, float | None], None]
@@ -47,6 +48,8 @@ class BuiltEngine:
     """What a request gets that does not say otherwise."""
     recommended_sampling: Mapping[str, Any] = field(default_factory=dict)
     """What the model's generation_config.json says, used or not."""
+    execution: str = ""
+    """How steps are computed, in words."""
 
 
 def missing_packages() -> list[str]:
@@ -87,18 +90,23 @@ def build_engine_over(
     model: Model, options: EngineOptions, report: ReportProgress = lambda what, progress: None
 ) -> BuiltEngine:
     """Returns an engine with a pool and a recorder of its own over a loaded model. Raises as `build_engine`."""
-    config = choose_config(options, model)
+    from kvscope.engine.model.runner_choice import build_runner, choose_execution
+
+    block_size = options.settings.get("block_size", SchedulerConfig(num_gpu_blocks=2).block_size)
+    execution = choose_execution(model, block_size, kernels=options.kernels, enforce_eager=options.enforce_eager)
+    config = choose_config(options, model, execution)
     report(f"making {config.num_gpu_blocks} blocks", None)
-    runner = model.new_runner(num_blocks=config.num_gpu_blocks, block_size=config.block_size)
+    runner = build_runner(model, config, execution, report)
     sampling = choose_sampling(options, model.default_sampling)
     sink, close = _open_recorder(options)
     engine = LLMEngine(
         config,
-        runner,
+        runner.runner,
         model=ModelDescription(
             name=model.name,
             device=model.device,
             dtype=model.dtype,
+            kernels=execution.label,
             kv_bytes_per_token=model.kv_bytes_per_token,
             eos_token_ids=model.eos_token_ids,
             started_at=datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
@@ -109,7 +117,7 @@ def build_engine_over(
         default_sampling=sampling,
     )
     path = Path(options.recording) if options.recording else None
-    return BuiltEngine(engine, path, close, sampling, model.default_sampling)
+    return BuiltEngine(engine, path, close, sampling, model.default_sampling, execution=str(runner))
 
 
 def _open_recorder(options: EngineOptions) -> tuple[ev.EventSink, Callable[[], None]]:
@@ -131,6 +139,8 @@ def check_options(options: EngineOptions) -> None:
             "generation_config",
             f"generation_config must be {' or '.join(GENERATION_CONFIGS)}, not {options.generation_config!r}",
         )
+    if options.kernels not in (None, *KERNELS):
+        raise UsageError(f"--kernels must be {' or '.join(KERNELS)}, not {options.kernels!r}")
     settings.sampling_params(options.sampling, DEFAULT_SAMPLING)
     settings.check_scheduler_settings(options.settings)
 
@@ -167,7 +177,7 @@ def choose_device(options: EngineOptions) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def choose_config(options: EngineOptions, model: Model) -> SchedulerConfig:
+def choose_config(options: EngineOptions, model: Model, execution: ExecutionPath) -> SchedulerConfig:
     """Returns the scheduler's settings, with model length and pool size chosen where they were left open.
 
     A model length that is left open is at most what the pool holds, as vLLM 0.32.0 chooses it for `max_model_len=-1`: a
@@ -190,7 +200,15 @@ def choose_config(options: EngineOptions, model: Model) -> SchedulerConfig:
     if not given.get("enable_chunked_prefill", True):  # a prompt must fit a step; vLLM's default does the same
         given.setdefault("max_num_batched_tokens", max(defaults.max_num_batched_tokens, given["max_model_len"]))
     if "num_gpu_blocks" not in given:
-        given["num_gpu_blocks"] = model.choose_num_gpu_blocks(block_size, given["max_model_len"])
+        from kvscope.engine.model.runner_choice import step_bytes
+
+        besides = step_bytes(
+            model,
+            execution,
+            max_num_batched_tokens=given.get("max_num_batched_tokens", defaults.max_num_batched_tokens),
+            max_num_seqs=given.get("max_num_seqs", defaults.max_num_seqs),
+        )
+        given["num_gpu_blocks"] = model.choose_num_gpu_blocks(block_size, given["max_model_len"], step_bytes=besides)
     return settings.scheduler_config(given)
 
 

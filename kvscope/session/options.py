@@ -16,12 +16,20 @@ GENERATION_CONFIGS = ("vllm", "auto")
 """vLLM's words: "vllm" leaves the model's generation_config.json aside, "auto" takes its sampling settings."""
 
 
+KERNELS = ("triton", "torch")
+"""Whose kernels may be asked for."""
+
+
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """An engine to be. Fields that are None or missing are chosen when the model is known."""
 
     model: str = DEFAULT_MODEL
     dtype: str | None = None
     device: str | None = None
+    kernels: str | None = None
+    """One of `KERNELS`; by default Triton's where they run."""
+    enforce_eager: bool = False
+    """No CUDA graphs."""
     settings: dict[str, Any] = {}
     """Scheduler settings by their vLLM names."""
     sampling: dict[str, Any] = {}

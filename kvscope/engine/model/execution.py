@@ -9,7 +9,7 @@ import torch
 
 from kvscope.engine.kernels import unavailable_reason
 from kvscope.engine.model.config import ModelConfig
-from kvscope.errors import EngineError, UsageError
+from kvscope.errors import EngineError
 
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 KERNEL_HEAD_DIMS = (64, 80, 96, 128)
@@ -25,6 +25,11 @@ class ExecutionPath:
     has_graphs: bool = False
     reason: str = ""
     """Why it is not Triton's kernels with graphs; empty where it is, and on a CPU, which has nothing better."""
+
+    @property
+    def label(self) -> str:
+        """Returns the kernels in a word, as they are recorded."""
+        return "triton+graphs" if self.has_graphs else self.kernels
 
     def __str__(self) -> str:
         if self.kernels == "torch":
@@ -44,14 +49,11 @@ def choose_path(
     """Returns the way for a device.
 
     problem: what keeps Triton's kernels from running (`problem_of`), None where nothing does.
-    kernels: "triton" or "torch" where one of them was asked for.
+    kernels: "triton" or "torch" where it was asked for.
 
     Raises:
-        UsageError: another word for the kernels.
         EngineError: Triton's were asked for and cannot be had.
     """
-    if kernels not in (None, "triton", "torch"):
-        raise UsageError(f"--kernels must be triton or torch, not {kernels!r}")
     if kernels == "torch":
         return ExecutionPath(str(device), "torch", reason="asked for")
     if problem is not None:

@@ -67,8 +67,11 @@ class Model:
     def kv_bytes_per_token(self) -> int:
         return self.config.kv_bytes_per_token(self.decoder.dtype.itemsize)
 
-    def choose_num_gpu_blocks(self, block_size: int, max_model_len: int) -> int:
-        """Returns a pool size from the memory that is free. Raises `ModelError` where one sequence would not fit."""
+    def choose_num_gpu_blocks(self, block_size: int, max_model_len: int, *, step_bytes: int = 0) -> int:
+        """Returns a pool size from the memory that is free. Raises `ModelError` where one sequence would not fit.
+
+        step_bytes: what a step takes on a GPU besides (`memory.gpu_step_bytes`).
+        """
         device = self.decoder.device
         return choose_num_gpu_blocks(
             kv_bytes_per_token=self.kv_bytes_per_token,
@@ -76,6 +79,7 @@ class Model:
             max_model_len=max_model_len,
             free_bytes=free_memory_bytes(device),
             is_shared=device.type == "cpu",
+            step_bytes=step_bytes,
         )
 
     def new_runner(self, *, num_blocks: int, block_size: int, sampler: Sampler | None = None) -> TorchModelRunner:

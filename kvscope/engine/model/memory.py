@@ -7,8 +7,15 @@ from pathlib import Path
 
 import torch
 
+from kvscope.engine.model.config import ModelConfig
 from kvscope.errors import ModelError
 
+_SAMPLER_BYTES_PER_LOGIT = 20
+"""float32 logits, their softmax, and a running sum in float64, with one copy of float32 between them."""
+_GRAPH_BYTES = 16 << 20
+"""A recorded graph's own, for some 300 kernels: not measured here; vLLM reports about so much a graph."""
+_LIBRARY_BYTES = 256 << 20
+"""cuBLAS's workspaces (32 MiB a stream on Hopper), compiled kernels, what the allocator loses between blocks."""
 _MAX_DEFAULT_BYTES = 1 << 30
 """A debugger shares the machine with what is being debugged: by default no more than 1 GiB of KV on a CPU."""
 
@@ -36,11 +43,12 @@ def choose_num_gpu_blocks(
     max_model_len: int,
     free_bytes: int | None,
     is_shared: bool = True,
+    step_bytes: int = 0,
 ) -> int:
     """Returns how many blocks fit, the null block included.
 
     Memory that is shared with other programs is left alone for the most part: at most a quarter of what is free and
-    1 GiB are taken. Of a GPU's, 80 % of what is free.
+    1 GiB are taken. Of a GPU's, 90 % of what is free, less what a step needs besides (`gpu_step_bytes`).
 
     Raises:
         ModelError: one sequence of `max_model_len` tokens would not fit.
@@ -49,7 +57,7 @@ def choose_num_gpu_blocks(
     if is_shared:
         budget = min((free_bytes or _MAX_DEFAULT_BYTES * 4) // 4, _MAX_DEFAULT_BYTES)
     else:
-        budget = (free_bytes or 0) * 4 // 5
+        budget = max((free_bytes or 0) * 9 // 10 - step_bytes, 0)
     num_blocks = budget // block_bytes
     needed = 1 + -(-max_model_len // block_size)
     if num_blocks >= needed:
@@ -63,6 +71,22 @@ def choose_num_gpu_blocks(
             f"{_mib(free_bytes // 2)} may be taken; {advice} or take a smaller model"
         )
     return needed
+
+
+def gpu_step_bytes(
+    config: ModelConfig, *, itemsize: int, max_num_batched_tokens: int, max_num_seqs: int, num_graphs: int
+) -> int:
+    """Returns what a GPU needs besides weights and KV cache: a step's tensors at their most, graphs, and libraries.
+
+    Counts what lives at once in the widest place of the forward pass (the feed-forward layer), and logits with what
+    the torch sampler makes of them. Graphs share one pool, as large as the largest one's tensors.
+    """
+    heads = config.num_attention_heads + 2 * config.num_key_value_heads
+    widest = max(3 * config.intermediate_size, (heads + config.num_attention_heads) * config.head_dim)
+    per_token = (3 * config.hidden_size + widest) * itemsize
+    num_tokens = max_num_batched_tokens + (max_num_seqs if num_graphs else 0)
+    per_row = config.vocab_size * (itemsize + _SAMPLER_BYTES_PER_LOGIT)
+    return num_tokens * per_token + max_num_seqs * per_row + num_graphs * _GRAPH_BYTES + _LIBRARY_BYTES
 
 
 def check_fits(num_bytes: int, num_blocks: int, free_bytes: int | None) -> None:

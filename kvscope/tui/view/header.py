@@ -107,7 +107,7 @@ def _settings(facts: HeaderFacts, room: int) -> Line:
         return cut_line((Span(facts.source, "dim"),), max(room, 0))
     settings = config.settings
     parts = [
-        config.device,
+        f"{config.device} {config.kernels}" if config.kernels.startswith("triton") else config.device,
         str(settings.get("policy", "")),
         f"budget {settings.get('max_num_scheduled_tokens') or settings.get('max_num_batched_tokens', '?')}",
         f"seqs {settings.get('max_num_seqs', '?')}",

@@ -29,7 +29,7 @@ def test_a_quarter_of_what_is_free_and_at_most_a_gibibyte() -> None:
     assert choose(2 * GIB) == GIB // 2 // (16 << 10)
     assert choose(64 * GIB) == GIB // (16 << 10)
     assert choose(None) == GIB // (16 << 10)
-    assert choose(10 * GIB, is_shared=False) == 8 * GIB // (16 << 10)
+    assert choose(10 * GIB, is_shared=False) == 9 * GIB // (16 << 10)
 
 
 def test_one_whole_sequence_fits_always() -> None:

@@ -1,0 +1,91 @@
+"""Makes the model runner for a device, and says which one it is: on Triton's kernels or on torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvscope.engine.model.execution import ExecutionPath, choose_path, problem_of
+from kvscope.engine.model.loader import Model
+from kvscope.engine.model.memory import check_fits, free_memory_bytes, gpu_step_bytes
+from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.engine.scheduling.output import ModelRunner
+from kvscope.errors import EngineError
+
+Report = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltRunner:
+    """A runner that is ready for its first step."""
+
+    runner: ModelRunner
+    path: ExecutionPath
+    num_graphs: int = 0
+    graph_bytes: int = 0
+    """What recording them took of the device's memory."""
+
+    def __str__(self) -> str:
+        graphs = f"; {self.num_graphs} graphs, {self.graph_bytes / (1 << 20):,.0f} MiB" if self.num_graphs else ""
+        return f"{self.path}{graphs}"
+
+
+def choose_execution(model: Model, block_size: int, *, kernels: str | None, enforce_eager: bool) -> ExecutionPath:
+    """Returns how this model will be computed. Raises `EngineError` as `choose_path`."""
+    device = model.decoder.device
+    problem = problem_of(device, model.config, model.decoder.dtype, block_size)
+    return choose_path(device, problem, kernels=kernels, enforce_eager=enforce_eager)
+
+
+def step_bytes(model: Model, path: ExecutionPath, *, max_num_batched_tokens: int, max_num_seqs: int) -> int:
+    """Returns what a step takes of the device besides weights and KV cache; 0 on a CPU, where nothing is set aside."""
+    if model.decoder.device.type == "cpu":
+        return 0
+    num_graphs = 0
+    if path.has_graphs:
+        from kvscope.engine.model.gpu.cuda_graphs import capture_sizes
+
+        num_graphs = len(capture_sizes(max_num_seqs))
+    return gpu_step_bytes(
+        model.config,
+        itemsize=model.decoder.dtype.itemsize,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        num_graphs=num_graphs,
+    )
+
+
+def build_runner(model: Model, config: SchedulerConfig, path: ExecutionPath, report: Report) -> BuiltRunner:
+    """Makes the KV cache and the runner; compiles kernels and records graphs where the path has them.
+
+    Raises:
+        ModelError: there is not so much memory.
+        EngineError: kernels could not be compiled, or graphs not be recorded.
+    """
+    if path.kernels == "torch":
+        return BuiltRunner(model.new_runner(num_blocks=config.num_gpu_blocks, block_size=config.block_size), path)
+    from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
+
+    device = model.decoder.device
+    num_bytes = config.num_gpu_blocks * config.block_size * model.kv_bytes_per_token
+    check_fits(num_bytes, config.num_gpu_blocks, free_memory_bytes(device))
+    limits = RunnerLimits(
+        num_blocks=config.num_gpu_blocks,
+        block_size=config.block_size,
+        max_num_batched_tokens=config.token_budget,
+        max_num_seqs=config.max_num_seqs,
+        max_model_len=config.max_model_len,
+    )
+    runner = GPUModelRunner(model.decoder, limits)
+    what, advice = "compiling the kernels", "--kernels torch"
+    try:
+        runner.warm_up(report)
+        free_bytes = free_memory_bytes(device) or 0
+        if path.has_graphs:
+            what, advice = "recording CUDA graphs", "--enforce-eager"
+            runner.capture_graphs(on_progress=report)
+    except Exception as error:  # Triton's and CUDA's errors have no common class
+        first_line = (str(error).splitlines() or [""])[0]
+        raise EngineError(f"{what} failed: {type(error).__name__}: {first_line}; take {advice}") from error
+    num_graphs = len(runner.graphs) if runner.graphs is not None else 0
+    return BuiltRunner(runner, path, num_graphs, max(free_bytes - (free_memory_bytes(device) or 0), 0))
