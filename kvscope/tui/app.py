@@ -36,6 +36,7 @@ from kvscope.tui.navigation import Navigation
 from kvscope.tui.notes import Notes
 from kvscope.tui.pictures import Pictures
 from kvscope.tui.places import Places
+from kvscope.tui.prompting import Prompting
 from kvscope.tui.recordings import Alignment, Recordings
 from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.main import MainScreen
@@ -109,7 +110,8 @@ class KvscopeApp(App[None]):
         self.model.steps_per_column = config.steps_per_column
         self.model.steps_per_second = config.steps_per_second
         self.navigation = Navigation(self)
-        self.engine = EngineCommands(self, is_chat=is_chat)
+        self.engine = EngineCommands(self)
+        self.prompting = Prompting(self, is_chat=is_chat)
         self.answers = Answers(self)
         self.desk = Desk(self, open_timeline)
         self.finding = Finding(self, open_timeline)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from textual.timer import Timer
 
 from kvscope.analysis.text import visible
-from kvscope.control import Abort, Accepted, Command, Pause, Refused, Reply, Resume, Shutdown, Step, Submit
+from kvscope.control import Abort, Command, Pause, Refused, Reply, Resume, Shutdown, Step
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.modals import QuestionModal
 from kvscope.tui.view.lines import Line, Span
@@ -29,9 +29,8 @@ GONE = ("failed", "stopped")
 class EngineCommands:
     """Commands over the control channel. An answer that is a refusal is shown; nothing here waits for the engine."""
 
-    def __init__(self, app: KvscopeApp, *, is_chat: bool) -> None:
+    def __init__(self, app: KvscopeApp) -> None:
         self._app = app
-        self._is_chat = is_chat
         self._play_timer: Timer | None = None
 
     @property
@@ -48,14 +47,6 @@ class EngineCommands:
             self._app.say(reply.message, is_error=True)
         self._app.note_status()
         return reply
-
-    async def submit(self, text: str) -> None:
-        """Sends a prompt; its request becomes the selected one, and the screen follows the end again."""
-        reply = await self.send(Submit(prompt=text, is_chat=self._is_chat))
-        if isinstance(reply, Accepted) and reply.request_id is not None:
-            self._model.select(reply.request_id)
-            self._model.move_to(self._model.last_step)
-            self._app.show_soon()
 
     async def pause_or_run(self) -> None:
         """Live: pauses or runs the engine. Replay: plays or stops, or runs to the next breakpoint if there is one."""

@@ -61,8 +61,10 @@ class TypedAhead:
         if not isinstance(event, events.Key):
             return None
         focused = self._app.focused
+        if isinstance(focused, PromptLine):
+            return None
         if isinstance(focused, Input):
-            moves = event.key in CLOSING_KEYS and not isinstance(focused, PromptLine)
+            moves = event.key in CLOSING_KEYS
         else:
             moves = event.key in self._opening_keys and event.key in self._app.screen.active_bindings
         return (focused or self._app.screen) if moves else None

@@ -355,7 +355,7 @@ async def test_what_is_typed_ahead_of_a_busy_screen_arrives_as_it_was_typed() ->
             app.post_message(Key(key, key if len(key) == 1 else None))
         await heard(pilot, engine, 3)
         await settle(pilot)
-        assert app.main_screen.prompt.value == "u"
+        assert app.main_screen.prompt.text == "u"
     assert engine.commands == [Submit(prompt=prompt, is_chat=True) for prompt in ("one", "two", "three")]
 
 
@@ -379,7 +379,7 @@ async def test_an_empty_prompt_leaves_the_arrows_to_time() -> None:
         assert app.model.step == 1
         await pilot.press("a", "left")
         await settle(pilot)
-        assert (app.model.step, app.main_screen.prompt.cursor_position) == (1, 0)
+        assert (app.model.step, app.main_screen.prompt.cursor_location) == (1, (0, 0))
 
 
 async def test_w_answers_why_the_selected_request_waits_and_leaves_the_step_as_it_was() -> None:

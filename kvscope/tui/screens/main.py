@@ -19,6 +19,7 @@ from kvscope.tui.view.lines import Target
 from kvscope.tui.widgets.bars import FooterBar, HeaderBar
 from kvscope.tui.widgets.lines_view import LinesView
 from kvscope.tui.widgets.pool_panel import PoolPanel
+from kvscope.tui.widgets.prompt_bar import PROMPT_KEYS, PromptBar
 from kvscope.tui.widgets.prompt_line import PromptLine
 from kvscope.tui.widgets.queues_panel import QueuesPanel
 from kvscope.tui.widgets.request_panel import RequestPanel
@@ -61,13 +62,14 @@ class MainScreen(TimeScreen):
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__()
         self._is_live = model.control is not None
+        self.prompt_bar = PromptBar(is_ascii=is_ascii)
+        self.prompt = self.prompt_bar.line
         self.header = HeaderBar(model, is_ascii=is_ascii)
         self.timeline_panel = TimelinePanel(model, is_ascii=is_ascii)
         self.step_panel = StepPanel(model, is_ascii=is_ascii)
         self.queues_panel = QueuesPanel(model, is_ascii=is_ascii)
         self.pool_panel = PoolPanel(model, is_ascii=is_ascii)
         self.request_panel = RequestPanel(model, is_ascii=is_ascii)
-        self.prompt = PromptLine()
         self.footer = FooterBar(model, KEYS if self._is_live else REPLAY_KEYS, is_ascii=is_ascii)
         self._layout: Layout | None = None
         self._swaps_request = False
@@ -82,7 +84,7 @@ class MainScreen(TimeScreen):
             yield self.queues_panel
             yield self.pool_panel
             yield self.request_panel
-        yield self.prompt
+        yield self.prompt_bar
         yield self.footer
 
     def on_mount(self) -> None:
@@ -114,8 +116,8 @@ class MainScreen(TimeScreen):
         self.pool_panel.display, self.request_panel.display = shows_pool, shows_request
         self.pool_panel.styles.width = layout.pool_columns
         self.request_panel.styles.width = layout.request_columns if has_column else layout.pool_columns
-        self.prompt.display = layout.has_prompt or self._is_prompt_open
-        self.footer.display = layout.has_prompt or not self._is_prompt_open
+        self.prompt_bar.display = layout.has_prompt or self._is_prompt_open
+        self.prompt_bar.fit()
         for panel in (self.timeline_panel, self.step_panel, self.queues_panel, self.pool_panel, self.request_panel):
             panel.invalidate()
         self.kvscope.show_soon()
@@ -218,13 +220,20 @@ class MainScreen(TimeScreen):
         self._arrange()
         self.queues_panel.focus()
 
-    @on(PromptLine.Moved)
-    def _move_from_prompt(self, message: PromptLine.Moved) -> None:
-        self.kvscope.navigation.move_by(message.num_steps)
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        self._tell_keys()
 
-    @on(PromptLine.Sent)
-    async def _send_prompt(self, message: PromptLine.Sent) -> None:
-        await self.kvscope.engine.submit(message.text)
+    def on_descendant_blur(self, event: events.DescendantBlur) -> None:
+        self._tell_keys()
+
+    def _tell_keys(self) -> None:
+        """The footer tells the keys of what has the focus."""
+        keys = PROMPT_KEYS if self.prompt.has_focus else KEYS if self._is_live else REPLAY_KEYS
+        self.footer.tell(keys)
+
+    def show(self) -> None:
+        self.prompt_bar.show()
+        super().show()
 
     # Mouse
 

@@ -69,7 +69,14 @@ class FooterBar(Panel):
 
     def __init__(self, model: ScreenModel, keys: Sequence[tuple[str, str]], *, is_ascii: bool) -> None:
         super().__init__(model, id="footer", is_ascii=is_ascii)
-        self.keys = [("enter" if key == "⏎" and is_ascii else key, what) for key, what in keys]
+        self._enter = "enter" if is_ascii else "⏎"
+        self.tell(keys)
+
+    def tell(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Shows these keys from now on."""
+        self.keys = [(self._enter if key == "⏎" else key, what) for key, what in keys]
+        self.invalidate()
+        self.show()
 
     def build(self, width: int, height: int) -> Sequence[Line]:
         keys = cast("KvscopeApp", self.app).keys

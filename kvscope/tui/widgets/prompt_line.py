@@ -1,33 +1,40 @@
-"""The prompt line: what is typed goes to the engine."""
+"""The prompt line: what is typed goes to the engine. It grows with its lines.
+
+Enter sends; ctrl+n begins a new line in every terminal (shift+enter where the terminal tells it apart). While it is
+empty, keys that can begin no prompt are keys of the screen, so that one can look at once at what was sent.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping
 
+from rich.text import Text
 from textual import events
 from textual.binding import Binding
 from textual.message import Message
-from textual.widgets import Input
+from textual.widgets import TextArea
 
-if TYPE_CHECKING:
-    from kvscope.tui.app import KvscopeApp
+from kvscope.analysis.text import visible
 
-LINE_BREAK = "⏎"
-"""How a line break stands in the line."""
+NEW_LINE_KEYS = frozenset({"ctrl+n", "ctrl+j", "shift+enter", "alt+enter"})
+"""ctrl+j and the others as far as terminals deliver them; ctrl+n is the one that all do."""
 
-TIME_ACTIONS = {"time.back": -1, "time.on": 1, "time.back10": -10, "time.on10": 10}
-"""Steps of the keys of time that go on working in an empty line: those of them that type nothing."""
+PLACEHOLDER = "type a prompt: enter sends it, esc leaves; while it is empty ← → are time"
 
-PLACEHOLDER = "type a prompt, enter sends it to the engine, esc returns to the keys"
+MAX_ROWS = 10
+"""It grows up to a quarter of the screen, and no further than this; then it scrolls."""
+
+PassedKeys = Mapping[str, str]
+"""Keys that are the screen's while nothing is typed, with the action of the screen that each does."""
 
 
-class PromptLine(Input):
-    """One line of text, with the prompts that were sent before on ↑ ↓."""
+class PromptLine(TextArea):
+    """An editor of one line and more, with the prompts that were sent before on ↑ ↓."""
 
     BINDINGS = [
-        Binding("up", "earlier", "earlier prompt", show=False),
-        Binding("down", "later", "later prompt", show=False),
         Binding("escape", "leave", "back to the keys", show=False),
+        Binding("up", "up", "up, or earlier prompt", show=False),
+        Binding("down", "down", "down, or later prompt", show=False),
     ]
 
     class Sent(Message):
@@ -40,35 +47,33 @@ class PromptLine(Input):
     class Left(Message):
         """The prompt line was left."""
 
-    class Moved(Message):
-        """A key of time was pressed while nothing is typed: ← and → are time everywhere."""
+    class Passed(Message):
+        """A key that is the screen's while nothing is typed: the action that it does there."""
 
-        def __init__(self, num_steps: int) -> None:
+        def __init__(self, action: str) -> None:
             super().__init__()
-            self.num_steps = num_steps
+            self.action = action
 
-    def __init__(self) -> None:
-        super().__init__(id="prompt", placeholder=PLACEHOLDER, compact=True, select_on_focus=False)
+    class Chosen(Message):
+        """A key of the prompt's own settings: "mode", "settings" or "file"."""
+
+        def __init__(self, what: str) -> None:
+            super().__init__()
+            self.what = what
+
+    def __init__(self, passed_keys: Callable[[], PassedKeys]) -> None:
+        """`passed_keys` is asked at each key while nothing is typed."""
+        super().__init__(
+            id="prompt", placeholder=PLACEHOLDER, compact=True, highlight_cursor_line=False, soft_wrap=True
+        )
+        self.show_vertical_scrollbar = False
+        self._passed_keys = passed_keys
         self._sent: list[str] = []
         self._place = 0
+        self._draft = ""
+        """What was typed before going back in the history."""
 
-    async def action_submit(self) -> None:
-        text = self.value.replace(LINE_BREAK, "\n")
-        if not text.strip():
-            return
-        self._sent.append(text)
-        self._place = len(self._sent)
-        self.value = ""
-        self.post_message(self.Sent(text))
-
-    def action_earlier(self) -> None:
-        self._recall(-1)
-
-    def action_later(self) -> None:
-        self._recall(1)
-
-    def action_leave(self) -> None:
-        self.post_message(self.Left())
+    # Keys
 
     async def on_key(self, event: events.Key) -> None:
         """Does at once what the key is bound to.
@@ -76,9 +81,14 @@ class PromptLine(Input):
         Left to the app, it would be done behind letters that were typed after it: two prompts typed ahead of a busy
         screen would be sent as one.
         """
-        num_steps = 0 if self.value else self._steps_of(event)
-        if num_steps:
-            self.post_message(self.Moved(num_steps))
+        if event.key == "enter":
+            self._submit()
+        elif event.key in NEW_LINE_KEYS:
+            self.insert("\n")
+        elif (chosen := {"ctrl+t": "mode", "ctrl+o": "settings", "ctrl+f": "file"}.get(event.key)) is not None:
+            self.post_message(self.Chosen(chosen))
+        elif not self.text and (action := self._passed_keys().get(event.key)) is not None:
+            self.post_message(self.Passed(action))
         elif bindings := self._bindings.key_to_bindings.get(event.key):
             await self.run_action(bindings[-1].action)
         else:
@@ -86,24 +96,103 @@ class PromptLine(Input):
         event.stop()
         event.prevent_default()
 
-    def _steps_of(self, event: events.Key) -> int:
-        if event.is_printable:
-            return 0
-        keys = cast("KvscopeApp", self.app).keys
-        return next((steps for action, steps in TIME_ACTIONS.items() if keys.is_of(event.key, action)), 0)
+    def _submit(self) -> None:
+        """Sends what is typed; with nothing typed it leaves, so that a second enter goes to the keys."""
+        text = self.text
+        if not text.strip():
+            self.action_leave()
+            return
+        self.remember(text)
+        self.text = ""
+        self.post_message(self.Sent(text))
 
-    def _recall(self, offset: int) -> None:
-        self._place = min(max(self._place + offset, 0), len(self._sent))
-        text = self._sent[self._place] if self._place < len(self._sent) else ""
-        self.value = text.replace("\n", LINE_BREAK)
-        self.cursor_position = len(self.value)
+    def action_leave(self) -> None:
+        self.post_message(self.Left())
 
-    def _on_paste(self, event: events.Paste) -> None:
-        """Takes all lines of a paste, not only the first as an `Input` does; a line break is shown and sent as one."""
-        text = LINE_BREAK.join(event.text.splitlines())
-        if self.selection.is_empty:
-            self.insert_text_at_cursor(text)
+    def action_up(self) -> None:
+        if self.cursor_at_first_row:
+            self._recall(-1)
         else:
-            self.replace(text, *self.selection)
+            self.action_cursor_up()
+
+    def action_down(self) -> None:
+        if self.cursor_at_last_row:
+            self._recall(1)
+        else:
+            self.action_cursor_down()
+
+    @property
+    def cursor_at_first_row(self) -> bool:
+        """The cursor is in the first row, a wrapped line counted as the rows it takes."""
+        return self.wrapped_document.location_to_offset(self.cursor_location).y == 0
+
+    @property
+    def cursor_at_last_row(self) -> bool:
+        """The cursor is in the last row."""
+        return self.wrapped_document.location_to_offset(self.cursor_location).y >= self.wrapped_document.height - 1
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Takes all lines as they are, by whatever a terminal separates them; the last one needs no end."""
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        self._replace_via_keyboard(text.removesuffix("\n") if text.count("\n") == 1 else text, *self.selection)
         event.stop()
         event.prevent_default()
+
+    # History
+
+    def remember(self, text: str) -> None:
+        """Keeps a prompt for ↑."""
+        if not self._sent or self._sent[-1] != text:
+            self._sent.append(text)
+        self._place, self._draft = len(self._sent), ""
+
+    def bring_back(self, text: str) -> None:
+        """Puts a prompt back that was not taken, unless another one is being typed; ↑ has it in any case."""
+        if not self.text:
+            self._set(text)
+
+    def _recall(self, offset: int) -> None:
+        place = min(max(self._place + offset, 0), len(self._sent))
+        if place == self._place:
+            return
+        if self._place == len(self._sent):
+            self._draft = self.text
+        self._place = place
+        self._set(self._sent[place] if place < len(self._sent) else self._draft)
+
+    def _set(self, text: str) -> None:
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    # Looks
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that it takes."""
+        most = min(max(self.app.size.height // 4, 1), MAX_ROWS)
+        return min(max(self.wrapped_document.height, 1), most)
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        self.fit()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.call_after_refresh(self.fit)
+
+    def fit(self) -> None:
+        """Takes as many rows as the text needs."""
+        if self.styles.height is None or self.styles.height.value != self.num_rows:
+            self.styles.height = self.num_rows
+            self.call_after_refresh(self.scroll_cursor_visible)
+
+    def get_line(self, line_index: int) -> Text:
+        """Returns a line as it is painted: what a terminal would obey is shown, in one cell a character."""
+        line = self.document.get_line(line_index)
+        if not line.isprintable():
+            line = "".join(char if char.isprintable() or char == "\t" else _shown(char) for char in line)
+        return Text(line, end="", no_wrap=True)
+
+
+def _shown(char: str) -> str:
+    """Returns one character for one that is hidden or obeyed."""
+    glyph = visible(char)
+    return glyph if len(glyph) == 1 else "\N{REPLACEMENT CHARACTER}"
