@@ -6,9 +6,31 @@ token i belongs to sequence i, and padding sequences (length 0) may stand among 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
+
+from kvscope.engine.kernels.device.attention import attention_kernel, sum_splits_kernel
+from kvscope.engine.kernels.launch import (
+    DeviceProfile,
+    Launch,
+    next_power_of_2,
+    output,
+    profile_of,
+    require,
+    require_contiguous,
+    require_dtype,
+)
+
+HEAD_DIMS = (64, 80, 96, 128)
+BLOCK_SIZES = (8, 16, 32, 64)
+MAX_HEADS_PER_KV_HEAD = 64
+MAX_SPLITS = 64
+_MIN_SPLIT_TOKENS = 256
+"""A shorter part of a context costs more in its program's start and in the sum than it saves."""
+_PROGRAMS_PER_PROCESSOR = 2
+"""As many decode programs fit into a processor's shared memory side by side (see `_tiling`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,4 +87,145 @@ def paged_attention(
     Raises:
         ValueError: a shape, dtype, layout or device is not as above.
     """
-    raise NotImplementedError
+    _check(query, key_cache, value_cache, batch)
+    profile = profile_of(query.device)
+    out = output(out, tuple(query.shape), query)
+    num_tokens, num_heads, head_dim = query.shape
+    _, num_kv_heads, block_size, _ = key_cache.shape
+    is_decode_only = batch.max_query_len == 1
+    num_splits = _num_splits(num_splits, batch, num_kv_heads, profile)
+    group, padded_dim = num_heads // num_kv_heads, next_power_of_2(head_dim)
+    tiling = _tiling(profile, query.dtype, padded_dim, group, is_decode_only)
+    num_tiles = batch.num_seqs
+    if not is_decode_only:
+        num_tiles += num_tokens // (tiling.prefill_rows // group)
+    parts = (batch.num_seqs if num_splits > 1 else 0, num_heads, num_splits)
+    partial = query.new_empty((*parts, head_dim), dtype=torch.float32)
+    stats = query.new_empty((*parts, 2), dtype=torch.float32)
+    shared = {
+        "NUM_HEADS": num_heads,
+        "HEAD_DIM": head_dim,
+        "PADDED_DIM": padded_dim,
+        "NUM_SPLITS": num_splits,
+        "MIN_SPLIT": _MIN_SPLIT_TOKENS,
+        "IS_DECODE_ONLY": is_decode_only,
+        "TILE": tiling.tile,
+    }
+    Launch(
+        kernel=attention_kernel,
+        grid=(num_tiles, num_kv_heads, num_splits),
+        arguments={
+            "query_ptr": query,
+            "key_ptr": key_cache,
+            "value_ptr": value_cache,
+            "out_ptr": out,
+            "partial_ptr": partial,
+            "stats_ptr": stats,
+            "query_starts_ptr": batch.query_starts,
+            "seq_lens_ptr": batch.seq_lens,
+            "block_tables_ptr": batch.block_tables,
+            "num_seqs": batch.num_seqs,
+            "table_stride": batch.block_tables.stride(0),
+            "scale": scale * math.log2(math.e),
+        },
+        constants={
+            **shared,
+            "NUM_KV_HEADS": num_kv_heads,
+            "BLOCK_SIZE": block_size,
+            # A matrix product takes 16 rows at least.
+            "DECODE_ROWS": max(16, next_power_of_2(group)),
+            "PREFILL_ROWS": tiling.prefill_rows,
+        },
+        num_warps=tiling.num_warps,
+        num_stages=tiling.num_stages,
+    ).run()
+    if num_splits > 1:
+        Launch(
+            kernel=sum_splits_kernel,
+            grid=(batch.num_seqs, num_heads, 1),
+            arguments={
+                "partial_ptr": partial,
+                "stats_ptr": stats,
+                "out_ptr": out,
+                "query_starts_ptr": batch.query_starts,
+                "seq_lens_ptr": batch.seq_lens,
+            },
+            constants=shared,
+            num_warps=4,
+            num_stages=1,
+        ).run()
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiling:
+    """How much a program takes at once: query rows of a prefill, keys, and the warps and stages that it takes."""
+
+    prefill_rows: int
+    tile: int
+    num_warps: int
+    num_stages: int
+
+
+def _tiling(profile: DeviceProfile, dtype: torch.dtype, padded_dim: int, group: int, is_decode_only: bool) -> _Tiling:
+    """A few fixed choices instead of a search, so that the same step gives the same numbers on every run.
+
+    All are free of register spills on 8.0, 9.0 and 10.0 (see the tests), and take less than 100 KiB of shared memory
+    where a processor has no more. Three stages: one tile is computed with, one is on its way.
+    """
+    if dtype == torch.float32:
+        # Products of three parts hold the query twice in registers: more than 16 rows spill.
+        return _Tiling(prefill_rows=max(16, next_power_of_2(group)), tile=32, num_warps=4, num_stages=3)
+    if is_decode_only:
+        # 32 KiB of keys and values a tile; 72 KiB of shared memory, so that programs share a processor.
+        return _Tiling(prefill_rows=64, tile=8192 // padded_dim, num_warps=4, num_stages=3)
+    # From Hopper on, data centre chips multiply out of shared memory: two groups of four warps with 64 rows each, in
+    # 128 KiB. Others hold the query in registers, and may have no more than 99 KiB: half as many rows.
+    is_large = profile.capability >= 90 and profile.shared_bytes >= 160 << 10
+    return _Tiling(prefill_rows=128 if is_large else 64, tile=64, num_warps=8, num_stages=3)
+
+
+def _num_splits(wanted: int | None, batch: AttentionBatch, num_kv_heads: int, profile: DeviceProfile) -> int:
+    """Returns a power of two: enough parts of a context to occupy the device, none shorter than is worth it."""
+    if wanted is None:
+        num_programs = max(batch.num_seqs * num_kv_heads, 1)
+        wanted = -(-_PROGRAMS_PER_PROCESSOR * profile.num_processors // num_programs)
+        wanted = min(wanted, MAX_SPLITS, max(batch.max_seq_len // _MIN_SPLIT_TOKENS, 1))
+    if not 1 <= wanted <= MAX_SPLITS:
+        raise ValueError(f"num_splits is {wanted}; 1 to {MAX_SPLITS} are possible")
+    return next_power_of_2(wanted)
+
+
+def _check(query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, batch: AttentionBatch) -> None:
+    require_dtype("query", query)
+    require_contiguous("query", query)
+    if query.ndim != 3 or key_cache.ndim != 4:
+        raise ValueError(
+            f"query has {query.ndim} dimensions and key_cache {key_cache.ndim}; "
+            "[num_tokens, num_heads, head_dim] and [num_blocks, num_kv_heads, block_size, head_dim] are needed"
+        )
+    num_tokens, num_heads, head_dim = query.shape
+    num_blocks, num_kv_heads, block_size, _ = key_cache.shape
+    if head_dim not in HEAD_DIMS:
+        raise ValueError(f"head_dim is {head_dim}; one of {HEAD_DIMS} is needed")
+    if block_size not in BLOCK_SIZES:
+        raise ValueError(f"block_size is {block_size}; one of {BLOCK_SIZES} is needed")
+    if num_heads % num_kv_heads or num_heads > MAX_HEADS_PER_KV_HEAD * num_kv_heads:
+        raise ValueError(
+            f"num_heads is {num_heads}; a multiple of the {num_kv_heads} key/value heads is needed, "
+            f"at most {MAX_HEADS_PER_KV_HEAD} times as many"
+        )
+    cache_shape = (num_blocks, num_kv_heads, block_size, head_dim)
+    require("key_cache", key_cache, cache_shape, query.dtype, query.device)
+    require("value_cache", value_cache, cache_shape, query.dtype, query.device)
+    num_seqs = batch.num_seqs
+    require("seq_lens", batch.seq_lens, (num_seqs,), torch.int32, query.device)
+    require("query_starts", batch.query_starts, (num_seqs + 1,), torch.int32, query.device)
+    tables = batch.block_tables
+    if tables.ndim != 2 or tables.shape[0] != num_seqs or tables.dtype != torch.int32 or tables.stride(1) != 1:
+        raise ValueError(
+            f"block_tables is {tables.dtype} {list(tables.shape)}, strides {list(tables.stride())}; "
+            f"int32 [{num_seqs}, max_num_blocks] with contiguous rows is needed"
+        )
+    if batch.max_query_len == 1 and num_tokens != num_seqs:
+        raise ValueError(f"{num_tokens} tokens of {num_seqs} sequences; where each has one, as many are needed")

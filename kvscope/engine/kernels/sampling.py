@@ -14,6 +14,12 @@ from dataclasses import dataclass
 
 import torch
 
+from kvscope.engine.kernels.device.sampling import sample_kernel
+from kvscope.engine.kernels.launch import Launch, require, require_dtype
+
+_TILE = 8192
+"""Logits a turn: 16 a thread of 16 warps, so that what a filter adds up stays in registers."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingRows:
@@ -45,4 +51,38 @@ def sample(logits: torch.Tensor, rows: SamplingRows | None, *, out: torch.Tensor
     Raises:
         ValueError: a shape, dtype, layout or device is not as above.
     """
-    raise NotImplementedError
+    require_dtype("logits", logits)
+    if logits.ndim != 2 or logits.stride(1) != 1:
+        raise ValueError(
+            f"logits is {list(logits.shape)} with strides {list(logits.stride())}; "
+            "[num_rows, vocab_size] with contiguous rows is needed"
+        )
+    num_rows, vocab_size = logits.shape
+    if out is None:
+        out = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
+    require("out", out, (num_rows,), torch.int64, logits.device)
+    settings: dict[str, torch.Tensor | None] = dict.fromkeys((f"{name}_ptr" for name in _SETTINGS), None)
+    if rows is not None:
+        for name, dtype in _SETTINGS.items():
+            tensor: torch.Tensor = getattr(rows, name)
+            require(name, tensor, (num_rows,), dtype, logits.device)
+            settings[f"{name}_ptr"] = tensor
+    Launch(
+        kernel=sample_kernel,
+        grid=(num_rows, 1, 1),
+        arguments={"logits_ptr": logits, "row_stride": logits.stride(0), "out_ptr": out, **settings},
+        constants={"VOCAB_SIZE": vocab_size, "IS_GREEDY": rows is None, "TILE": _TILE},
+        num_warps=16,
+        num_stages=1,
+    ).run()
+    return out
+
+
+_SETTINGS = {
+    "temperatures": torch.float32,
+    "top_ks": torch.int32,
+    "top_ps": torch.float32,
+    "min_ps": torch.float32,
+    "seeds": torch.int64,
+    "indices": torch.int64,
+}
