@@ -89,6 +89,8 @@ class CheckpointBase:
     """By number."""
     place_of: dict[int, int] = field(default_factory=dict, compare=False)
     """Each block's (last) place in `blocks`; only an encoder fills it."""
+    cached_from: dict[int, tuple[str, int]] = field(default_factory=dict, compare=False)
+    """As in `EngineState`; only a decoder fills it, with the first checkpoint that refers to this one."""
 
 
 class _NewRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -203,18 +205,24 @@ def decode_checkpoint(
 ) -> EngineState:
     """Returns a new state. Raises `RecordingError` on damage."""
     with _damage_reported():
-        packed, pool = _restore(data, base)
-        names = names_of({*pool.requests, *pool.owners} - {_NO_OWNER})
-        requests = _requests(packed, pool, names)
+        packed = _unpack(data)
+        if packed.run_lengths is None:
+            pool = _complete(packed)
+            blocks, known, cached_from = pool.blocks, pool.requests, _cached_from(pool, names_of)
+        elif base is None:
+            raise ValueError("it refers to another checkpoint")
+        else:
+            blocks = _copy_runs(base.blocks, _from_planes(packed.blocks), packed.run_lengths)
+            known = _known_requests(packed, base)
+            cached_from = _changed(packed, blocks, base, names_of)
+        requests = _requests(packed, blocks, known, names_of(known.keys()))
         num_in_tables = sum(len(request.block_ids) for request in requests)
         ref_cnts = [0] * config.num_gpu_blocks
-        for block_id in pool.blocks[:num_in_tables]:
+        for block_id in blocks[:num_in_tables]:
             ref_cnts[block_id] += 1
         for block_id, count in packed.extra_references:
             ref_cnts[block_id] += count
-        owners = zip(map(names.get, pool.owners), pool.indexes, strict=True)
-        cached_from: Any = dict(compress(zip(pool.blocks, owners, strict=True), pool.owners))
-        free_blocks = pool.blocks[num_in_tables + packed.num_orphans :]
+        free_blocks = blocks[num_in_tables + packed.num_orphans :]
         groups = [dict.fromkeys(group) for group in packed.duplicate_groups]
         return EngineState(
             config=config,
@@ -227,7 +235,7 @@ def decode_checkpoint(
             ref_cnts=ref_cnts,
             cached_from=cached_from,
             duplicate_groups={block_id: group for group in groups for block_id in group},
-            num_shared_blocks=sum(map((1).__lt__, ref_cnts)),
+            num_shared_blocks=len(ref_cnts) - ref_cnts.count(0) - ref_cnts.count(1),
             num_cached_free_blocks=sum(map(cached_from.__contains__, free_blocks)),
         )
 
@@ -235,7 +243,10 @@ def decode_checkpoint(
 def decode_base(data: bytes) -> CheckpointBase:
     """Returns of a complete checkpoint what others need to refer to it. Raises `RecordingError` on damage."""
     with _damage_reported():
-        return _restore(data, None)[1]
+        packed = _unpack(data)
+        if packed.run_lengths is not None:
+            raise ValueError("it refers to another checkpoint")
+        return _complete(packed)
 
 
 @contextmanager
@@ -249,32 +260,46 @@ def _damage_reported() -> Iterator[None]:
         ) from error
 
 
-def _restore(data: bytes, base: CheckpointBase | None) -> tuple[_Checkpoint, CheckpointBase]:
-    """Returns the checkpoint's own records, and pool and requests as they were."""
+def _unpack(data: bytes) -> _Checkpoint:
     unzip = zlib.decompressobj()
     raw = unzip.decompress(data, _MAX_BYTES)
     if unzip.unconsumed_tail:
         raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
-    packed = msgspec.msgpack.decode(raw, type=_Checkpoint)
-    numbers = _from_planes(packed.blocks)
-    if packed.run_lengths is None:
-        base = CheckpointBase([], [], [], {})
-        blocks, owners, indexes = list(numbers), list(_from_planes(packed.owners)), _sums(_from_planes(packed.indexes))
-        if not len(blocks) == len(owners) == len(indexes):
-            raise ValueError(f"{len(blocks)} blocks have {len(owners)} owners and {len(indexes)} indexes")
-    elif base is None:
-        raise ValueError("it refers to another checkpoint")
-    else:
-        blocks = _copy_runs(base.blocks, numbers, packed.run_lengths)
-        owners = _copy_runs(base.owners, numbers, packed.run_lengths)
-        indexes = _copy_runs(base.indexes, numbers, packed.run_lengths)
-    changes = zip(
-        _sums(packed.changed_places), _sums(packed.changed_owners), _sums(packed.changed_indexes), strict=True
-    )
-    for place, owner, index in changes:
-        owners[place] = owner
-        indexes[place] = index
-    return packed, CheckpointBase(blocks, owners, indexes, _known_requests(packed, base))
+    return msgspec.msgpack.decode(raw, type=_Checkpoint)
+
+
+def _complete(packed: _Checkpoint) -> CheckpointBase:
+    """Returns pool and requests of a checkpoint that refers to no other."""
+    blocks, owners = list(_from_planes(packed.blocks)), list(_from_planes(packed.owners))
+    indexes = _sums(_from_planes(packed.indexes))
+    if not len(blocks) == len(owners) == len(indexes):
+        raise ValueError(f"{len(blocks)} blocks have {len(owners)} owners and {len(indexes)} indexes")
+    return CheckpointBase(blocks, owners, indexes, _known_requests(packed, CheckpointBase([], [], [], {})))
+
+
+def _cached_from(pool: CheckpointBase, names_of: NamesOf) -> dict[int, tuple[str, int]]:
+    """Returns of each published block who computed it, by name, and its index in that request's table."""
+    names = names_of({*pool.owners} - {_NO_OWNER})
+    published = compress(pool.blocks, pool.owners)
+    owners: Any = compress(zip(map(names.get, pool.owners), pool.indexes, strict=True), pool.owners)
+    return dict(zip(published, owners, strict=True))
+
+
+def _changed(
+    packed: _Checkpoint, blocks: list[int], base: CheckpointBase, names_of: NamesOf
+) -> dict[int, tuple[str, int]]:
+    """Returns the same of a checkpoint that refers to a base: what the base has, but for what changed since."""
+    if not base.cached_from:
+        base.cached_from.update(_cached_from(base, names_of))
+    cached_from = base.cached_from.copy()
+    places, owners = _sums(packed.changed_places), _sums(packed.changed_owners)
+    names = names_of({*owners} - {_NO_OWNER})
+    for place, owner, index in zip(places, owners, _sums(packed.changed_indexes), strict=True):
+        if owner == _NO_OWNER:
+            cached_from.pop(blocks[place], None)
+        else:
+            cached_from[blocks[place]] = (names[owner], index)
+    return cached_from
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -320,16 +345,18 @@ def _known_requests(packed: _Checkpoint, base: CheckpointBase) -> dict[int, _Kno
     return known
 
 
-def _requests(packed: _Checkpoint, pool: CheckpointBase, names: Mapping[int, str]) -> list[RequestState]:
+def _requests(
+    packed: _Checkpoint, blocks: list[int], known: Mapping[int, _Known], names: Mapping[int, str]
+) -> list[RequestState]:
     requests: list[RequestState] = []
     begin = 0
-    for place, (number, of) in enumerate(pool.requests.items()):
+    for place, (number, of) in enumerate(known.items()):
         status, num_blocks, *figures = of.figures
         by_name: dict[str, Any] = dict(zip(_FIGURES, figures, strict=False))
         request = RequestState(
             request_id=names[number],
             status=_STATUSES[status],
-            block_ids=pool.blocks[begin : begin + num_blocks],
+            block_ids=blocks[begin : begin + num_blocks],
             draft_token_ids=tuple(packed.drafts.get(place, ())),
             arrival_time=of.arrival_time,
             cache_salt=of.cache_salt,
