@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvscope.analysis.divergence import Matching
+from kvscope.analysis.event_log import EventFilter
 from kvscope.tui.desk import OpenTimeline
 from kvscope.tui.screens.compare import CompareScreen
 from kvscope.tui.screens.divergence import DivergenceScreen
+from kvscope.tui.screens.event_log import EventLogScreen
 from kvscope.tui.screens.statistics import StatisticsScreen
 from kvscope.tui.screens.why import WhyScreen
 from kvscope.tui.widgets.divergence_panels import DivergenceReading
@@ -24,6 +26,7 @@ class Places:
     def __init__(self, app: KvscopeApp, open_timeline: OpenTimeline | None) -> None:
         self._app = app
         self._open_timeline = open_timeline
+        self._event_filter = EventFilter()
         self._statistics: dict[Path, StatisticsReading] = {}
         """Of each recording, read once for each end of it."""
         self._divergences: dict[tuple[tuple[int, int], Matching], DivergenceReading] = {}
@@ -60,6 +63,18 @@ class Places:
         if isinstance(self._app.screen, CompareScreen):
             self._app.screen.action_leave()
         self._app.show_soon()
+
+    def open_event_log(self) -> None:
+        """Opens the events of the step and of those around it, of the kinds that were chosen last."""
+        app = self._app
+        if app.model.moment is None:
+            app.say("there is no step yet: nothing has happened")
+        elif not isinstance(app.screen, EventLogScreen):
+            app.push_screen(EventLogScreen(app, app.model, self._event_filter, is_ascii=app.is_ascii))
+
+    def keep_event_filter(self, chosen: EventFilter) -> None:
+        """Keeps the kinds of events for the next time that the log is opened."""
+        self._event_filter = EventFilter(chosen.kinds)
 
     def open_statistics(self) -> None:
         """Opens the figures of the recording and what stands out in it."""

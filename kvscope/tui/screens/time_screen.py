@@ -38,6 +38,7 @@ class TimeScreen(Screen[None]):
         Binding("n", "event(1)", "next event", show=False, id="events.next"),
         Binding("N", "event(-1)", "previous event", show=False, id="events.previous"),
         Binding("e", "event_kinds", "choose the events of n and N", show=False, id="events.kinds"),
+        Binding("E", "event_log", "event log: all events, filtered by kind", show=False, id="events.log"),
         Binding("slash", "search", "search: hits become the targets of n and N", show=False, id="events.search"),
         Binding("f", "event_filter", "only events of the selected request", show=False, id="events.filter"),
         Binding("space", "pause_or_run", "pause or run (replay: play)", show=False, id="engine.pause"),
@@ -121,6 +122,9 @@ class TimeScreen(Screen[None]):
 
     def action_search(self) -> None:
         self.kvscope.finding.ask()
+
+    def action_event_log(self) -> None:
+        self.kvscope.places.open_event_log()
 
     def action_event_filter(self) -> None:
         self.kvscope.navigation.toggle_event_filter()
