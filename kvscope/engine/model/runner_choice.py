@@ -79,7 +79,7 @@ def build_runner(model: Model, config: SchedulerConfig, path: ExecutionPath, rep
     runner = GPUModelRunner(model.decoder, limits)
     what, advice = "compiling the kernels", "--kernels torch"
     try:
-        runner.warm_up(report)
+        runner.warm_up(report, compiles_decodes=not path.has_graphs)
         free_bytes = free_memory_bytes(device) or 0
         if path.has_graphs:
             what, advice = "recording CUDA graphs", "--enforce-eager"

@@ -25,6 +25,10 @@ from kvscope.engine.model.sampler import Sampler
 from kvscope.engine.model.verification import collect_sampled
 from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput
 
+_MIXED_SPLITS = 8
+_MANY_PAIRS = 128
+"""From so many (decode, key/value head) pairs on they occupy a GPU of some 100 processors without being cut."""
+
 OnProgress = Callable[[str, float | None], None]
 
 
@@ -77,14 +81,26 @@ class GPUModelRunner:
     # --- before the first step ----------------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def warm_up(self, on_progress: OnProgress = lambda what, fraction: None) -> None:
-        """Runs one step of padding as large as a step may be, so that no request waits for the compiler."""
-        on_progress("compiling kernels", None)
+    def warm_up(self, on_progress: OnProgress = lambda what, fraction: None, *, compiles_decodes: bool = False) -> None:
+        """Runs a step of padding of each kind there is, one of them the largest, so that none waits for the compiler.
+
+        compiles_decodes: steps of decodes alone too; `capture_graphs` does it where there will be graphs.
+        """
+        limits = self._limits
+        largest = max(min(limits.max_num_batched_tokens, limits.max_model_len), 2)
+        # Tokens, requests, length of a request, longest query, decodes. Triton compiles anew for a number that is 1, or
+        # a multiple of 16, or neither.
+        passes = [(largest, 1, largest, largest, 0)]
+        passes += [(n, n, 0, 2, num_decodes) for n in (2, 16) if n <= limits.max_num_seqs for num_decodes in (0, 1)]
+        if compiles_decodes:
+            passes += [(size, size, 0, 1, size) for size in capture_sizes(limits.max_num_seqs)]
         with self._queue.selected():
-            for num_tokens in (min(self._limits.max_num_batched_tokens, self._limits.max_model_len), 1):
-                self._batcher.send_padding(num_tokens, 1, seq_len=num_tokens)
-                hidden = self._run(self._batcher.inputs(num_tokens, 1), num_tokens, num_tokens)
-                self._sampler.warm_up(self.decoder.lm_head(hidden[: self._limits.max_num_seqs]))
+            for index, (num_tokens, num_requests, seq_len, max_query_len, num_decodes) in enumerate(passes):
+                on_progress("compiling kernels", index / len(passes))
+                self._batcher.send_padding(num_tokens, num_requests, seq_len)
+                hidden = self._run(self._batcher.inputs(num_tokens, num_requests), max_query_len, num_decodes)
+                if index == 0:
+                    self._sampler.warm_up(self.decoder.lm_head(hidden[: limits.max_num_seqs]))
 
     @torch.inference_mode()
     def capture_graphs(
@@ -132,11 +148,15 @@ class GPUModelRunner:
             self.graphs.replay(batch.graph_size)
             hidden = self._hidden[: batch.num_requests]
         else:
-            hidden = self._run(batch.inputs, batch.max_query_len, batch.max_seq_len)
+            hidden = self._run(batch.inputs, batch.max_query_len, batch.num_decodes)
         return hidden if batch.row_indices is None else hidden.index_select(0, batch.row_indices)
 
-    def _run(self, inputs: DecoderInputs, max_query_len: int, max_seq_len: int) -> torch.Tensor:
-        """Queues one pass, kernel by kernel; returns all tokens' hidden states."""
+    def _run(self, inputs: DecoderInputs, max_query_len: int, num_decodes: int) -> torch.Tensor:
+        """Queues one pass, kernel by kernel; returns all tokens' hidden states.
+
+        Launches are cut for the longest sequences there may ever be, with graphs or without: what a kernel is compiled
+        for does not change while requests grow.
+        """
         tables = self._tables[: len(inputs.table_rows)]
         torch.index_select(self._batcher.tables.on_device, 0, inputs.table_rows, out=tables)
         batch = AttentionBatch(
@@ -145,10 +165,20 @@ class GPUModelRunner:
             block_tables=tables,
             slot_mapping=inputs.slot_mapping,
             max_query_len=max_query_len,
-            max_seq_len=max_seq_len,
+            max_seq_len=self._limits.max_model_len,
         )
-        return self._forward(inputs, batch)
+        return self._forward(inputs, batch, self._num_splits(max_query_len, num_decodes))
+
+    def _num_splits(self, max_query_len: int, num_decodes: int) -> int | None:
+        """Returns into how many parts decodes' contexts are cut; None leaves it to the kernel, for decodes alone.
+
+        Beside prefill chunks there are two choices, not one for each number of requests: each is compiled by itself.
+        """
+        if max_query_len == 1:
+            return None
+        num_pairs = num_decodes * self.decoder.config.num_key_value_heads
+        return _MIXED_SPLITS if 0 < num_pairs < _MANY_PAIRS else 1
 
     def _run_decodes(self, size: int) -> None:
-        """What a graph holds. Its kernels' launches are cut for the longest sequences there may ever be."""
-        self._hidden[:size].copy_(self._run(self._batcher.inputs(size, size), 1, self._limits.max_model_len))
+        """What a graph holds."""
+        self._hidden[:size].copy_(self._run(self._batcher.inputs(size, size), 1, size))

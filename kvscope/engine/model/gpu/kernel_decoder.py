@@ -25,8 +25,11 @@ class KernelDecoder:
         self._cache = cache
         self._cos, self._sin = (table.to(decoder.device).contiguous() for table in decoder.rotary)
 
-    def forward(self, inputs: DecoderInputs, batch: AttentionBatch) -> torch.Tensor:
-        """Writes the tokens' keys and values and returns their hidden states `[num_tokens, hidden_size]`, normed."""
+    def forward(self, inputs: DecoderInputs, batch: AttentionBatch, num_splits: int | None = None) -> torch.Tensor:
+        """Writes the tokens' keys and values and returns their hidden states `[num_tokens, hidden_size]`, normed.
+
+        num_splits: as in `kernels.attention.paged_attention`.
+        """
         decoder, config, kernels, cache = self._decoder, self._decoder.config, self._kernels, self._cache
         eps, scale = config.rms_norm_eps, config.head_dim**-0.5
         num_tokens = len(inputs.token_ids)
@@ -48,7 +51,7 @@ class KernelDecoder:
                 qk_norm=layer.qk_norm,
                 eps=eps,
             )
-            attended = kernels.paged_attention(query, key, value, batch, scale=scale)
+            attended = kernels.paged_attention(query, key, value, batch, scale=scale, num_splits=num_splits)
             out = layer.attention_out(attended.view(num_tokens, -1))
             normed = kernels.rms_norm(out, layer.post_attention_norm, eps, residual=hidden)
             out = layer.down(kernels.silu_and_mul(layer.gate_up(normed)))

@@ -50,6 +50,7 @@ class Kernels(Protocol):
         batch: AttentionBatch,
         *,
         scale: float,
+        num_splits: int | None = None,
     ) -> torch.Tensor:
         """As `kernels.attention.paged_attention`."""
         ...

@@ -71,7 +71,8 @@ class StepBatch:
     graph_size: int | None
     """The padded size, where each request has one token and a graph holds them all."""
     max_query_len: int
-    max_seq_len: int
+    num_decodes: int
+    """Requests with one token."""
     inputs: DecoderInputs
     """Of the padded size where there is a graph."""
     requests: SampledRows
@@ -165,7 +166,7 @@ class StepBatcher:
             num_requests=num_requests,
             graph_size=graph_size,
             max_query_len=int(query_lens.max()),
-            max_seq_len=int(seq_lens.max()),
+            num_decodes=int((query_lens == 1).sum()),
             inputs=self.inputs(graph_size or num_tokens, graph_size or num_requests),
             requests=sampled,
             row_indices=None if is_every_token else views.pop(0),

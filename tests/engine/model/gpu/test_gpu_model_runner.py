@@ -64,7 +64,7 @@ def new_runner(model: Model, config: SchedulerConfig, *, has_graphs: bool) -> Po
         max_model_len=config.max_model_len,
     )
     runner = GPUModelRunner(model.decoder, limits, kernels=TorchKernels(), queue=queue, entropy=b"fixed")
-    runner.warm_up()
+    runner.warm_up(compiles_decodes=not has_graphs)
     if backend is not None:
         queue.poison()
         runner.capture_graphs(backend)

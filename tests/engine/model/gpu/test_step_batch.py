@@ -91,7 +91,7 @@ def test_chunks_decodes_and_drafts_in_one_step() -> None:
         "seq_lens": [6, 2, 4],
         "table_rows": [0, 1, 2],
     }
-    assert (batch.graph_size, batch.max_query_len, batch.max_seq_len) == (None, 3, 6)
+    assert (batch.graph_size, batch.max_query_len, batch.num_decodes) == (None, 3, 1)
     assert batch.requests.num_rows == [0, 1, 3]
     assert batch.row_indices is not None
     assert batch.row_indices.tolist() == [3, 4, 5, 6]

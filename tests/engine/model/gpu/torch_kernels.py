@@ -58,6 +58,7 @@ class TorchKernels:
         batch: AttentionBatch,
         *,
         scale: float,
+        num_splits: int | None = None,
     ) -> torch.Tensor:
         out = torch.full_like(query, torch.nan)
         is_decode = batch.max_query_len == 1
@@ -65,7 +66,7 @@ class TorchKernels:
         for sequence, seq_len in enumerate(batch.seq_lens.tolist()):
             begin, end = starts[sequence], starts[sequence + 1]
             assert seq_len <= batch.max_seq_len
-            assert end - begin <= batch.max_query_len
+            assert seq_len == 0 or end - begin <= batch.max_query_len
             if seq_len == 0:
                 out[begin:end] = 0
                 continue
