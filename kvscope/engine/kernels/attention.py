@@ -176,13 +176,15 @@ def _tiling(profile: DeviceProfile, dtype: torch.dtype, padded_dim: int, group: 
     if dtype == torch.float32:
         # Products of three parts hold the query twice in registers: more than 16 rows spill.
         return _Tiling(prefill_rows=max(16, next_power_of_2(group)), tile=32, num_warps=4, num_stages=3)
+    # 32 KiB of keys and values, and of these two: a decode takes 72 KiB of shared memory, so that several programs share
+    # a processor.
+    tile = 8192 // padded_dim
     if is_decode_only:
-        # 32 KiB of keys and values a tile; 72 KiB of shared memory, so that programs share a processor.
-        return _Tiling(prefill_rows=64, tile=8192 // padded_dim, num_warps=4, num_stages=3)
+        return _Tiling(prefill_rows=64, tile=tile, num_warps=4, num_stages=3)
     # From Hopper on, data centre chips multiply out of shared memory: two groups of four warps with 64 rows each, in
     # 128 KiB. Others hold the query in registers, and may have no more than 99 KiB: half as many rows.
     is_large = profile.capability >= 90 and profile.shared_bytes >= 160 << 10
-    return _Tiling(prefill_rows=128 if is_large else 64, tile=64, num_warps=8, num_stages=3)
+    return _Tiling(prefill_rows=128 if is_large else 64, tile=tile, num_warps=8, num_stages=3)
 
 
 def _num_splits(wanted: int | None, batch: AttentionBatch, num_kv_heads: int, profile: DeviceProfile) -> int:
