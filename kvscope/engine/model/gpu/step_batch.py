@@ -136,7 +136,7 @@ class StepBatcher:
 
         graph_size_for: the padded size for so many requests of one token each, None for no padding.
         """
-        sampled = _read_requests(output)
+        sampled = read_requests(output)
         num_tokens, num_requests = len(sampled.token_ids), len(output.requests)
         query_lens = np.asarray(output.num_scheduled_tokens, dtype=np.int64)
         query_starts = np.zeros(num_requests + 1, dtype=np.int64)
@@ -174,7 +174,7 @@ class StepBatcher:
         )
 
 
-def _read_requests(output: SchedulerOutput) -> SampledRows:
+def read_requests(output: SchedulerOutput) -> SampledRows:
     """Returns the tokens to feed, and what is sampled: the last token of complete requests, and each draft."""
     sampled = SampledRows()
     token_ids = sampled.token_ids
