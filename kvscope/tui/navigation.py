@@ -15,7 +15,17 @@ from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.modals import EventKindsModal, GotoModal
 from kvscope.tui.view.events import EventKind, EventTargets, next_event, next_event_of_request
 from kvscope.tui.view.glyphs import Glyphs
-from kvscope.tui.view.goto import Goto, GotoError, ToBlock, ToRequest, ToStep, ToTime, parse_goto
+from kvscope.tui.view.goto import (
+    Goto,
+    GotoError,
+    ToBlock,
+    ToNumberedRequest,
+    ToRequest,
+    ToStep,
+    ToTime,
+    numbered,
+    parse_goto,
+)
 from kvscope.tui.view.lines import Span, Target
 
 if TYPE_CHECKING:
@@ -44,6 +54,13 @@ class Navigation:
         self._model.move_to(step)
         self._app.show_soon()
 
+    def move_by_events(self, offset: int) -> None:
+        """Walks through the events of the step, and on into the next."""
+        self._cancel_search()
+        if not self._model.move_by_events(offset):
+            self._app.say(f"no event {'after' if offset > 0 else 'before'} this one")
+        self._app.show_soon()
+
     def follow(self, target: Target) -> None:
         """Goes to a request, a block or a step, and remembers from where."""
         self._model.remember()
@@ -52,13 +69,6 @@ class Navigation:
                 self._model.select(target.key)
             case "block":
                 self._model.choose_block(int(target.key))
-    def move_by_events(self, offset: int) -> None:
-        """Walks through the events of the step, and on into the next."""
-        self._cancel_search()
-        if not self._model.move_by_events(offset):
-            self._app.say(f"no event {'after' if offset > 0 else 'before'} this one")
-        self._app.show_soon()
-
             case _:
                 self.move_to(int(target.key))
         self._app.show_soon()
@@ -87,13 +97,17 @@ class Navigation:
         if model.timeline is None or model.moment is None:
             return "there is no step to go to yet"
         try:
-            destination = parse_goto(
-                text,
-                step=model.step,
-                first_step=model.first_step,
-                last_step=model.last_step,
-                num_blocks=len(model.moment.state.ref_cnts),
-            )
+            own_id = text.strip()
+            if not own_id.isdecimal() and model.timeline.request(own_id) is not None:
+                destination: Goto = ToRequest(own_id)  # whatever else it could mean
+            else:
+                destination = parse_goto(
+                    text,
+                    step=model.step,
+                    first_step=model.first_step,
+                    last_step=model.last_step,
+                    num_blocks=len(model.moment.state.ref_cnts),
+                )
             model.remember()
             go_to(model, model.timeline, destination)
         except KvscopeError as error:
@@ -150,7 +164,7 @@ class Navigation:
         if self._app.finding.is_target:
             self._app.finding.clear()
         marks = event_marks(self._model.glyphs)
-        self._app.push_screen(EventKindsModal(self.targets.kinds, marks, is_ascii=self._app.is_ascii))
+        self._app.push_screen(EventKindsModal(self.targets.kinds, marks, self.find_event, is_ascii=self._app.is_ascii))
 
     def toggle_event_filter(self) -> None:
         self.targets.only_selected = not self.targets.only_selected
@@ -177,8 +191,17 @@ def go_to(model: ScreenModel, timeline: Timeline, destination: Goto) -> None:
             model.move_to(step)
         case ToTime(seconds):
             model.move_to(step_at_time(timeline, seconds))
-        case ToBlock(block_id):
+        case ToBlock(block_id, step):
+            if step is not None:
+                model.move_to(step)
             model.choose_block(block_id)
+        case ToNumberedRequest(number, step):
+            go_to(model, timeline, ToRequest(numbered(timeline.request_ids(), number), step))
+        case ToRequest(request_id, step) if step is not None:
+            if timeline.request(request_id) is None:
+                raise GotoError(f"there is no request {request_id!r} here")
+            model.select(request_id)
+            model.move_to(step)
         case ToRequest(request_id):
             row = timeline.request(request_id)
             if row is None:

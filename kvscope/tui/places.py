@@ -31,13 +31,14 @@ class Places:
         """Of each recording, read once for each end of it."""
         self._divergences: dict[tuple[tuple[int, int], Matching], DivergenceReading] = {}
 
-    def open_why(self) -> None:
-        """Opens why the selected request fares as it does at the step."""
+    def open_why(self, *, of_whole_life: bool = False) -> None:
+        """Opens why the selected request fares as it does at the step, or as it did in its whole life."""
         model = self._app.model
         if model.selected_id is None or model.moment is None:
             self._app.say("no request is selected: there is nothing to ask about yet")
         else:
-            self._app.push_screen(WhyScreen(model, is_ascii=self._app.is_ascii))
+            is_ascii = self._app.is_ascii
+            self._app.push_screen(WhyScreen(model, of_whole_life=of_whole_life, is_ascii=is_ascii))
 
     def mark_or_compare(self) -> None:
         """Marks the step as A; where one is marked, opens the comparison with it, and there marks anew."""

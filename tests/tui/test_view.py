@@ -11,7 +11,7 @@ from kvscope.analysis.spans import Sentence, figure, request, say
 from kvscope.analysis.step_facts import StepShare
 from kvscope.tui.view.charts import Layer, stack_heights, stacked_rows
 from kvscope.tui.view.glyphs import ASCII, UNICODE, to_ascii
-from kvscope.tui.view.goto import GotoError, ToBlock, ToRequest, ToStep, ToTime, parse_goto
+from kvscope.tui.view.goto import GotoError, ToBlock, ToNumberedRequest, ToRequest, ToStep, ToTime, numbered, parse_goto
 from kvscope.tui.view.layout import main_layout
 from kvscope.tui.view.life import ScheduledIndex, by_column, deeds_of, life_glyphs, sampled_deeds
 from kvscope.tui.view.lines import Line, Span, cut_line, fit, rule, two_ends
@@ -343,7 +343,10 @@ def parsed(what: str) -> object:
 
 
 def test_what_is_typed_leads_to_steps_times_blocks_and_requests() -> None:
-    assert [parsed(what) for what in ("120", "-20", "+20", "+999", "50%", " 12.5s", "b57", "block 3", "req-7")] == [
+    assert [
+        parsed(what)
+        for what in ("120", "-20", "+20", "+999", "50%", " 12.5s", "b57", "block 3", "req-7", "r7", "9b57", "12 r7")
+    ] == [
         ToStep(120),
         ToStep(80),
         ToStep(120),
@@ -353,6 +356,9 @@ def test_what_is_typed_leads_to_steps_times_blocks_and_requests() -> None:
         ToBlock(57),
         ToBlock(3),
         ToRequest("req-7"),
+        ToNumberedRequest(7),
+        ToBlock(57, 9),
+        ToNumberedRequest(7, 12),
     ]
 
 
@@ -361,14 +367,24 @@ def test_what_is_typed_leads_to_steps_times_blocks_and_requests() -> None:
     [
         ("401", "there is no step 401: the recording has 0 to 400"),
         ("101%", "101% is beyond the end: 0% to 100%"),
+        ("401b1", "there is no step 401: the recording has 0 to 400"),
         ("b160", "there is no block 160: the pool has 0 to 159"),
-        (" ", "nowhere to go: type one of 120  +20  -20  50%  12.5s  req-7  b57"),
+        (" ", "nowhere to go: type one of 120  +20  -20  50%  12.5s  req-7  r7  b57  120b57"),
     ],
 )
 def test_what_leads_nowhere_is_answered_with_the_range(what: str, message: str) -> None:
     with pytest.raises(GotoError) as error:
         parsed(what)
     assert error.value.message == message
+
+
+def test_a_number_stands_for_the_one_request_whose_id_ends_in_it() -> None:
+    ids = ["req-7", "req-17", "chat 08", "b9", "a-3", "b-3"]
+    assert [numbered(ids, number) for number in (7, 17, 8, 9)] == ["req-7", "req-17", "chat 08", "b9"]
+    with pytest.raises(GotoError, match=r"^there is no request whose id ends in 1$"):
+        numbered(ids, 1)
+    with pytest.raises(GotoError, match=r"^2 requests end in 3, e.g. 'a-3' and 'b-3': type the whole id$"):
+        numbered(ids, 3)
 
 
 def test_ascii_keeps_every_width() -> None:

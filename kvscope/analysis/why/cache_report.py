@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvscope.analysis.spans import Part, count, dim, figure, listed, request, strong
+from kvscope.analysis.spans import Part, block, count, dim, figure, listed, request, strong
 from kvscope.analysis.spans import step as step_span
 from kvscope.analysis.text import truncate, visible
 from kvscope.analysis.why.layout import Line, sentence
@@ -95,7 +95,9 @@ def _miss_words(admission: Admission) -> list[Part]:
             return [
                 f"its block {lost.block_index}, computed by ",
                 request(lost.computed_by),
-                f" at step {lost.published_step}, was ",
+                f" at step {lost.published_step} in block ",
+                block(lost.block_id),
+                ", was ",
                 *how,
                 " at step ",
                 step_span(lost.lost_step),

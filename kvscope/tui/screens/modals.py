@@ -52,7 +52,7 @@ class GotoModal(ModalScreen[None]):
         go: Callable[[str], str | None],
         *,
         is_ascii: bool,
-        placeholder: str = "step, +n, -n, n%, n.ns, request or bN",
+        placeholder: str = "step, +n, n%, n.ns, req-7 or r7, b57, 120b57",
         text: str = "",
     ) -> None:
         super().__init__()
@@ -161,15 +161,20 @@ class TextModal(ModalScreen[None]):
 
 
 class EventKindsModal(ModalScreen[None]):
-    """Which events `n` and `N` go to: a digit turns a kind on or off."""
+    """Which events `n` and `N` go to: a digit turns a kind on or off, 0 all. `go` is what `n` and `N` do then."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "dismiss", "close", show=False),
         Binding("e", "dismiss", "close", show=False, id="events.kinds"),
+        Binding("n", "go(1)", "next event", show=False, id="events.next"),
+        Binding("N", "go(-1)", "previous event", show=False, id="events.previous"),
     ]
 
-    def __init__(self, kinds: set[EventKind], marks: Mapping[EventKind, Span], *, is_ascii: bool) -> None:
+    def __init__(
+        self, kinds: set[EventKind], marks: Mapping[EventKind, Span], go: Callable[[int], None], *, is_ascii: bool
+    ) -> None:
         super().__init__()
+        self._go = go
         self._kinds = kinds
         self._marks = marks
         self._view = LinesView(id="kinds", is_ascii=is_ascii)
@@ -187,12 +192,20 @@ class EventKindsModal(ModalScreen[None]):
         for number, kind in enumerate(KINDS, 1):
             mark = "✓" if kind in self._kinds else " "
             lines.append((Span(f" {number} ", "bold evict"), Span(f"[{mark}] "), self._marks[kind], Span(f" {kind}")))
-        lines += [(), (Span("esc closes", "dim"),)]
+        lines.append((Span(" 0 ", "bold evict"), Span("all or none", "dim")))
+        lines += [(), (Span(f"esc closes, {next_key} and {previous_key} go at once", "dim"),)]
         _fit(self._view, lines, *self.app.size)
 
+    def action_go(self, direction: int) -> None:
+        """Closes, and goes to the next event of what is chosen now."""
+        self.dismiss()
+        self._go(direction)
+
     def on_key(self, event: events.Key) -> None:
-        if event.character and event.character.isdigit() and 1 <= int(event.character) <= len(KINDS):
-            self._kinds ^= {KINDS[int(event.character) - 1]}
+        if event.character and event.character in "0123456789"[: len(KINDS) + 1]:
+            number = int(event.character)
+            # 0 with some chosen chooses none, else all
+            self._kinds ^= {KINDS[number - 1]} if number else set(self._kinds) or set(KINDS)
             event.stop()
             self._show()
 

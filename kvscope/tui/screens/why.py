@@ -29,7 +29,7 @@ class WhyScreen(Place):
     """Why the selected request fares as it does at the step."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w", "whole_life", "its whole life, or this step", show=False, id="look.life"),
+        Binding("w,W", "whole_life", "its whole life, or this step", show=False, id="look.life"),
         Binding("n", "event(1)", "what happened to it next", show=False, id="events.its_next"),
         Binding("N", "event(-1)", "what happened to it before", show=False, id="events.its_previous"),
     ]
@@ -45,9 +45,10 @@ class WhyScreen(Place):
         ("?", "help"),
     )
 
-    def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
+    def __init__(self, model: ScreenModel, *, of_whole_life: bool = False, is_ascii: bool) -> None:
         super().__init__(model, is_ascii=is_ascii)
         self.reading = WhyReading(model)
+        self.reading.shows_life = of_whole_life
         self.answer = AnswerPanel(self.reading, is_ascii=is_ascii)
         self.holders = HoldersPanel(self.reading, is_ascii=is_ascii)
         self.side = SidePanel(self.reading, is_ascii=is_ascii)
