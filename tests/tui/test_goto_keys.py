@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from textual.binding import Binding
 
 from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.main import MainScreen
+from kvscope.tui.screens.time_screen import TimeScreen
 from kvscope.tui.screens.why import WhyScreen
+from kvscope.tui.view.events import KINDS
 from tests.builders import scenario
 from tests.tui import scenes
 from tests.tui.test_places_keys import press, shown
@@ -56,16 +59,27 @@ async def test_in_the_choice_of_events_0_is_none_or_all_and_n_goes_at_once() -> 
         assert app.navigation.targets.kinds == {"preempted"}
         assert app.model.step == preempting
         await press(pilot, "e", "0", "0", "N")
-        assert app.navigation.targets.kinds == {"failed", "preempted", "stalled", "hit", "evicted", "finished"}
+        assert app.navigation.targets.kinds == set(KINDS)
         assert app.model.step < preempting
 
 
-async def test_capital_w_opens_the_whole_life_of_one_that_waits() -> None:
+async def test_r_opens_the_whole_life_of_one_that_waits() -> None:
     app = scenes.screen(scenes.full_pool())
     async with app.run_test(size=(120, 40)) as pilot:
         await scenes.settle(pilot)
-        await press(pilot, "W")
+        await press(pilot, "r")
         assert isinstance(app.screen, WhyScreen)
         assert "ITS WHOLE LIFE" in shown(app, "#life")
-        await press(pilot, "W")
+        await press(pilot, "r")
         assert not app.screen.life.display
+
+
+def test_no_key_of_a_place_does_two_things() -> None:
+    """Whoever comes second would get the key, and nobody would be told."""
+    places = [TimeScreen]
+    for place in places:
+        places += place.__subclasses__()
+        keys = [
+            key for one in place.__dict__.get("BINDINGS", []) if isinstance(one, Binding) for key in one.key.split(",")
+        ]
+        assert sorted(keys) == sorted(set(keys)), place

@@ -58,7 +58,7 @@ class TimeScreen(Screen[None]):
         Binding("semicolon", "block(1)", "next block", show=False, id="move.block_on"),
         Binding("enter", "open", "open", show=False, id="look.open"),
         Binding("w", "why", "why: waited, preempted, missed, slow", show=False, id="look.why"),
-        Binding("W", "why(True)", "why: its whole life", show=False, id="look.why_life"),
+        Binding("r", "why(True)", "why: its whole life", show=False, id="look.why_life"),
         Binding("d", "compare", "mark step A; again: compare with it", show=False, id="look.compare"),
         Binding("D", "clear_mark", "clear step A", show=False, id="look.clear_mark"),
         Binding("t", "statistics", "statistics of the run", show=False, id="look.statistics"),

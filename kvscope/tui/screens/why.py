@@ -29,7 +29,7 @@ class WhyScreen(Place):
     """Why the selected request fares as it does at the step."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w,W", "whole_life", "its whole life, or this step", show=False, id="look.life"),
+        Binding("w,r", "whole_life", "its whole life, or this step", show=False, id="look.life"),
         Binding("n", "event(1)", "what happened to it next", show=False, id="events.its_next"),
         Binding("N", "event(-1)", "what happened to it before", show=False, id="events.its_previous"),
     ]
