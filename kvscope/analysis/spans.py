@@ -34,6 +34,8 @@ Tone = Literal[
     "cached",
     "transfer",
     "note",
+    "finding",
+    "bookmark",
 ]
 """What a sentence is about; a screen has one colour for each."""
 

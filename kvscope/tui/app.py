@@ -29,8 +29,10 @@ from kvscope.tui.config import DEFAULT, Config, default_screenshots_folder
 from kvscope.tui.desk import Desk, OpenTimeline
 from kvscope.tui.engine_commands import EngineCommands
 from kvscope.tui.finding import Finding
+from kvscope.tui.held_key import HeldKey
 from kvscope.tui.keymap import Keys
 from kvscope.tui.leisure import LeisurelyCollector
+from kvscope.tui.markers import Markers
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.navigation import Navigation
 from kvscope.tui.notes import Notes
@@ -123,6 +125,8 @@ class KvscopeApp(App[None]):
         opening_keys = frozenset(key for action in OPENING_ACTIONS for key in self.keys.of(action))
         self.typed_ahead = TypedAhead(self, super().on_event, opening_keys)
         self._first_timeline = timeline
+        self.held_key = HeldKey()
+        self.markers = Markers(self, open_timeline)
         self._initial_step = initial_step
         self._open_timeline = open_timeline
         self._is_show_pending = False
@@ -155,6 +159,7 @@ class KvscopeApp(App[None]):
 
     async def on_event(self, event: events.Event) -> None:
         """Keys go through `TypedAhead`, everything else as ever."""
+        self.markers.close()
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.typed_ahead.take(event)
         else:
@@ -162,14 +167,18 @@ class KvscopeApp(App[None]):
 
     # Following
 
+            self.markers.hear_key()
     def _take(self, timeline: Timeline, step: int | None = None) -> None:
         self.model.open(timeline, step)
+            if isinstance(event, events.Key):  # back from the place: what it is bound to comes next
+                self.held_key.hear(event.key, event.time)
         self.show_soon()
 
     def _poll(self) -> None:
         """Follows the recording and the engine's condition."""
         has_new_status = self.note_status()
         if self.model.poll() or has_new_status:
+        self.markers.look()
             self.show_soon()
         self._collector.look(has_work=self._has_shown or self._is_show_pending)
         self._has_shown = False
@@ -177,6 +186,7 @@ class KvscopeApp(App[None]):
     def note_status(self) -> bool:
         """Takes notice of the engine's condition; True where it changed."""
         status = self.model.status
+        self.markers.look()
         if status is None or status == self._last_status:
             return False
         self._last_status = status

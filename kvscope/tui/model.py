@@ -19,7 +19,8 @@ from kvscope.replay.timeline import Moment, StepSummary, Timeline
 from kvscope.tui.event_walk import EventWalk
 from kvscope.tui.view.glyphs import UNICODE, Glyphs
 from kvscope.tui.view.life import Deed, ScheduledIndex, by_column, deeds_of, sampled_deeds
-from kvscope.tui.view.timeline import Window, next_zoom, page
+from kvscope.tui.view.marks import NO_MARKS
+from kvscope.tui.view.window import Window, next_zoom, page
 
 MAX_LIFE_STEPS = 4_000
 """A life line over more steps than this is drawn from the request's turning points alone."""
@@ -68,6 +69,8 @@ class ScreenModel:
         self.mark_step: int | None = None
         """Step A, with which another one is compared."""
         self.steps_per_column = 1
+        self.marks = NO_MARKS
+        """Findings and bookmarks, as far as they are known."""
         self.window: Window | None = None
         self.pool_order: PoolOrder = "id"
         self.queue_order: QueueOrder = "queue"

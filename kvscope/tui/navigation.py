@@ -27,9 +27,13 @@ from kvscope.tui.view.goto import (
     parse_goto,
 )
 from kvscope.tui.view.lines import Span, Target
+from kvscope.tui.view.marks import next_mark
 
 if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
+
+DEFAULT_PAGE = 100
+"""Steps of a page where no timeline was shown yet."""
 
 
 class Navigation:
@@ -48,6 +52,11 @@ class Navigation:
         self._cancel_search()
         self._model.move_by(num_steps)
         self._app.show_soon()
+
+    def move_by_page(self, direction: int) -> None:
+        """Moves by as many steps as the timeline shows."""
+        window = self._model.window
+        self.move_by(direction * (DEFAULT_PAGE if window is None else window.end_step - window.first_step))
 
     def move_to(self, step: int) -> None:
         self._cancel_search()
@@ -141,11 +150,16 @@ class Navigation:
         else:
             for found in next_event(timeline, model.wanted_step, direction, self.targets.kinds):  # noqa: B007
                 await asyncio.sleep(0)
+            marked = next_mark(model.marks, model.wanted_step, direction, self.targets.kinds)
+            if marked is not None and (found is None or (marked - found) * direction < 0):
+                found = marked
         if found is None:
             where = "after" if direction > 0 else "before"
             what = f"event of {model.selected_id}" if self.targets.only_selected else "event of the chosen kinds"
             other, beyond = ("N", "before") if direction > 0 else ("n", "after")
             look = f"{self._app.keys.shown(other)} looks {beyond} it, {self._app.keys.shown('e')} chooses kinds"
+            if "finding" in self.targets.kinds and (why := self._app.markers.words):
+                look = why
             self._app.say(f"no {what} {where} step {model.wanted_step}: {look}")
         else:
             model.move_to(found)
@@ -181,6 +195,8 @@ def event_marks(glyphs: Glyphs) -> dict[EventKind, Span]:
         "hit": Span(glyphs.mark_hit, "hit"),
         "evicted": Span(glyphs.mark_evicted, "evict"),
         "finished": Span(glyphs.mark_finished, "text"),
+        "finding": Span(glyphs.mark_finding, "strong"),
+        "bookmark": Span(glyphs.mark_bookmark, "strong"),
     }
 
 

@@ -67,6 +67,7 @@ class Notes:
                 bookmarks.put(step, note)
             except NotesError as error:
                 return visible(error.message)
+            self._app.markers.notes_changed()
             listing = self._app.keys.shown("'")
             self._app.say(f"step {step} is bookmarked: {listing} lists the bookmarks")
             return None
@@ -96,6 +97,7 @@ class Notes:
             self._bookmarks.remove(step)
         except NotesError as error:
             return visible(error.message)
+        self._app.markers.notes_changed()
         return None
 
     def report_lines(self, step: int) -> list[str]:

@@ -12,6 +12,12 @@ from kvscope.tui.app import KvscopeApp
 
 
 @pytest.fixture(autouse=True)
+def no_detectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing marks the timeline by itself, at some moment that no test knows; tests of the marks allow it."""
+    monkeypatch.setattr("kvscope.tui.markers.MAX_STEPS", 0)
+
+
+@pytest.fixture(autouse=True)
 def keys_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes a press wait until no key is held back: else what follows would be looked at too early."""
     press_keys = Pilot.press

@@ -30,7 +30,7 @@ speed = 64
 screenshots = "/pictures"
 
 [keys]
-time.back = ["left", "("]
+time.back = ["left", "!"]
 "move.down" = "ctrl+n"
 
 [keys.engine]
@@ -45,7 +45,7 @@ def test_everything_that_a_file_may_say() -> None:
         steps_per_column=20,
         steps_per_second=64,
         screenshots_folder=Path("/pictures"),
-        keys={"time.back": ("left", "left_parenthesis"), "move.down": ("ctrl+n",), "engine.abort": ()},
+        keys={"time.back": ("left", "exclamation_mark"), "move.down": ("ctrl+n",), "engine.abort": ()},
     )
 
 

@@ -32,7 +32,6 @@ from kvscope.tui.view.statistics import (
     worst_findings,
 )
 from kvscope.tui.view.sweep import SweepFigures, sweep_lines
-from kvscope.tui.view.timeline import Window
 from kvscope.tui.view.why_history import HistoryFacts, history_lines, verdict_glyph
 from kvscope.tui.view.why_place import (
     answer_lines,
@@ -43,6 +42,7 @@ from kvscope.tui.view.why_place import (
 from kvscope.tui.view.why_place import (
     test_lines as lines_of_tests,
 )
+from kvscope.tui.view.window import Window
 from tests.builders import scenario
 from tests.tui import scenes
 

@@ -20,7 +20,8 @@ from kvscope.tui.view.pool_grid import PoolGrid, pool_grid
 from kvscope.tui.view.queues import progress, waiting_height
 from kvscope.tui.view.request import HitEnd, table_slots
 from kvscope.tui.view.step import sentences_view
-from kvscope.tui.view.timeline import Window, next_zoom, page, tick_interval
+from kvscope.tui.view.timeline import tick_interval
+from kvscope.tui.view.window import Window, next_zoom, page
 from kvscope.tui.view.windowing import Gap, head_and_tail, head_window
 
 

@@ -9,9 +9,15 @@ from typing import Literal
 from kvscope import events as ev
 from kvscope.replay.timeline import StepSummary, Timeline
 
-EventKind = Literal["failed", "preempted", "stalled", "hit", "evicted", "finished"]
+EventKind = Literal["failed", "preempted", "stalled", "hit", "evicted", "finished", "finding", "bookmark"]
 
-KINDS: tuple[EventKind, ...] = ("failed", "preempted", "stalled", "hit", "evicted", "finished")
+KINDS: tuple[EventKind, ...] = (
+    *("failed", "preempted", "stalled", "hit", "evicted", "finished"),
+    *("finding", "bookmark"),
+)
+
+MARK_KINDS: frozenset[EventKind] = frozenset({"finding", "bookmark"})
+"""What is noted on steps and not recorded in them."""
 
 STEPS_A_PIECE = 1_000
 PIECES_A_LOOK = 200
@@ -19,7 +25,7 @@ PIECES_A_LOOK = 200
 
 @dataclass(slots=True)
 class EventTargets:
-    """What counts as an event. Evictions are off at first: under load every step has some."""
+    """What counts as an event. Evictions are off at first: under load every step has some. Marks are off too."""
 
     kinds: set[EventKind] = field(default_factory=lambda: {"failed", "preempted", "stalled", "hit", "finished"})
     only_selected: bool = False
@@ -36,11 +42,13 @@ def has_event(summary: StepSummary, kinds: set[EventKind]) -> bool:
         "evicted": summary.num_evicted_blocks,
         "finished": summary.num_finished,
     }
-    return any(numbers[kind] for kind in kinds)
+    return any(numbers.get(kind) for kind in kinds)
 
 
 def next_event(timeline: Timeline, step: int, direction: int, kinds: set[EventKind]) -> Iterator[int | None]:
     """Yields None after each piece of work, and at last the next step with an event, if there is one."""
+    if kinds <= MARK_KINDS:
+        return
     first, last = timeline.first_step, timeline.last_step
     piece = STEPS_A_PIECE
     at = step + direction

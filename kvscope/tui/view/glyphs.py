@@ -32,6 +32,8 @@ class Glyphs:
     mark_few_evicted: str = "◇"
     mark_hit: str = "●"
     mark_finished: str = "✓"
+    mark_finding: str = "§"
+    mark_bookmark: str = "⚑"
     life_waits: str = "┄"
     life_prefill: str = "▓"
     life_decode: str = "━"
@@ -78,6 +80,8 @@ ASCII = Glyphs(
     mark_few_evicted="e",
     mark_hit="H",
     mark_finished="F",
+    mark_finding="@",
+    mark_bookmark="B",
     life_waits=".",
     life_prefill="#",
     life_decode="=",

@@ -53,6 +53,9 @@ def legend(glyphs: Glyphs, width: int) -> list[Line]:
                 (f"{glyphs.mark_few_evicted} {glyphs.mark_evicted}", "evict", "few, many evictions"),
                 (glyphs.mark_hit, "hit", "hit"),
                 (glyphs.mark_finished, "text", "finished"),
+                (glyphs.mark_finding, "strong", "finding"),
+                (glyphs.mark_bookmark, "strong", "bookmark"),
+                ("A", "reversed", "step A"),
             ),
         ),
         (

@@ -19,7 +19,7 @@ from kvscope.tui.view.entries import Entry, heading
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import EMPTY, Line, Span, Target, cut_line, line_width, merge, sentence_line
 from kvscope.tui.view.step import TONE_ROLES
-from kvscope.tui.view.timeline import Window, next_zoom
+from kvscope.tui.view.window import Window, next_zoom
 
 LABEL_COLUMNS = 14
 NUM_BARS = 8

@@ -39,6 +39,8 @@ TONE_ROLES: dict[Tone, str] = {
     "cached": "cached",
     "transfer": "text",
     "note": "dim",
+    "finding": "strong",
+    "bookmark": "strong",
 }
 
 COLOURED_FIGURES: frozenset[Tone] = frozenset({"failed", "stalled", "preempted", "hit"})

@@ -15,81 +15,14 @@ from kvscope.state import EngineState
 from kvscope.tui.view.charts import Layer, stack_heights, stacked_rows
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.layout import TimelineLayout
-from kvscope.tui.view.lines import Line, Span, fit, merge, pad_line, request_target, two_ends
+from kvscope.tui.view.lines import Line, Span, fit, line_width, merge, pad_line, request_target, two_ends
+from kvscope.tui.view.marks import NO_MARKS, Marks, counts_line, noted_steps
+from kvscope.tui.view.window import Window, next_zoom
 
 MANY_EVICTIONS = 4
 """From so many evicted blocks in a column on, its mark is filled."""
 
 MIN_TICK_COLUMNS = 14
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The page of steps that the timeline shows."""
-
-    first_step: int
-    num_columns: int
-    steps_per_column: int
-
-    @property
-    def end_step(self) -> int:
-        """The first step behind the page."""
-        return self.first_step + self.num_columns * self.steps_per_column
-
-    def column(self, step: int) -> int:
-        return (step - self.first_step) // self.steps_per_column
-
-    def __contains__(self, step: int) -> bool:
-        return self.first_step <= step < self.end_step
-
-
-def next_zoom(steps_per_column: int, *, is_finer: bool) -> int:
-    """Returns the next of 1, 2, 5, 10, 20, 50… steps a column."""
-    digits = len(str(steps_per_column)) - 1
-    leading = steps_per_column // 10**digits
-    power = int("1" + "0" * digits)
-    if not is_finer:
-        return {1: 2, 2: 5, 5: 10}[leading] * power
-    if steps_per_column == 1:
-        return 1
-    return {1: power // 2, 2: power, 5: 2 * power}[leading]
-
-
-def page(
-    step: int,
-    first_step: int,
-    last_step: int,
-    num_columns: int,
-    steps_per_column: int,
-    previous: Window | None = None,
-) -> Window:
-    """Returns the page that shows `step`: the previous one while it still does.
-
-    A page that the cursor left to the right begins so that it has a quarter of the new page behind it, one that it left
-    to the left three quarters; the first page ends at the last step where the recording is longer than it.
-    """
-    span = num_columns * steps_per_column
-    if (
-        previous is not None
-        and previous.num_columns == num_columns
-        and previous.steps_per_column == steps_per_column
-        and step in previous
-    ):
-        return previous
-    if previous is None or previous.steps_per_column != steps_per_column:
-        wanted = last_step + 1 - span if step > last_step - span else step - span // 2
-        if previous is not None and step in previous:  # zoomed: the cursor's column stays
-            wanted = step - previous.column(step) * num_columns // previous.num_columns * steps_per_column
-    elif step >= previous.end_step:
-        wanted = step - span // 4
-    else:
-        wanted = step - span * 3 // 4
-    wanted = max(wanted, first_step)
-    aligned = -(-wanted // steps_per_column) * steps_per_column if wanted > first_step else first_step
-    if aligned > step:
-        aligned -= steps_per_column
-    aligned = max(aligned - aligned % steps_per_column, 0)
-    return Window(aligned, num_columns, steps_per_column)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,30 +39,22 @@ class TimelineFacts:
     life_roles: Sequence[str]
     marked_steps: Sequence[tuple[int, str]] = ()
     """Steps that bear a letter on the axis."""
+    marks: Marks = NO_MARKS
+    """What is noted on steps, which stands on the axis too."""
 
 
 def timeline_lines(facts: TimelineFacts, layout: TimelineLayout, width: int, glyphs: Glyphs) -> list[Line]:
     """Returns the rows from the tokens down to the axis, each `width` cells wide."""
-    window = facts.window
-    columns: list[StepSummary | None] = [None] * window.num_columns
-    for summary in facts.summaries:
-        column = window.column(summary.first_step)
-        if 0 <= column < window.num_columns:
-            columns[column] = summary
-    cursor = window.column(facts.step) if facts.step in window else None
+    columns = columns_of(facts)
+    cursor = facts.window.column(facts.step) if facts.step in facts.window else None
     charts = [
-        *_token_rows(columns, layout.token_rows, cursor, glyphs),
-        *_block_rows(columns, facts.state, layout.block_rows, cursor, glyphs),
+        *token_rows(columns, layout.token_rows, cursor, glyphs),
+        *block_rows(columns, facts.state, layout.block_rows, cursor, glyphs),
         *_mark_rows(columns, layout.mark_rows, cursor, glyphs),
     ]
     if layout.life_rows:
-        charts.append(
-            merge(
-                Span(char, role, "cursor" if index == cursor else "")
-                for index, (char, role) in enumerate(zip(facts.life, facts.life_roles, strict=True))
-            )
-        )
-    charts.append(_axis(facts, cursor))
+        charts.append(life_line(facts, cursor))
+    charts.append(axis_line(facts, cursor, glyphs))
     gutters = _gutter(facts, layout, glyphs)
     return [
         pad_line((*pad_line(gutter, layout.gutter), *chart), width)
@@ -137,7 +62,27 @@ def timeline_lines(facts: TimelineFacts, layout: TimelineLayout, width: int, gly
     ]
 
 
-def _token_rows(columns: Sequence[StepSummary | None], num_rows: int, cursor: int | None, glyphs: Glyphs) -> list[Line]:
+def columns_of(facts: TimelineFacts) -> list[StepSummary | None]:
+    """Returns the summary of each column of the page, None where the recording has none."""
+    window = facts.window
+    columns: list[StepSummary | None] = [None] * window.num_columns
+    for summary in facts.summaries:
+        column = window.column(summary.first_step)
+        if 0 <= column < window.num_columns:
+            columns[column] = summary
+    return columns
+
+
+def life_line(facts: TimelineFacts, cursor: int | None) -> Line:
+    """Returns the life of the selected request."""
+    return merge(
+        Span(char, role, "cursor" if index == cursor else "")
+        for index, (char, role) in enumerate(zip(facts.life, facts.life_roles, strict=True))
+    )
+
+
+def token_rows(columns: Sequence[StepSummary | None], num_rows: int, cursor: int | None, glyphs: Glyphs) -> list[Line]:
+    """Returns the budget of each column: decode, drafts, prefill."""
     layers = (
         Layer("decode", glyphs.bar_decode),
         Layer("draft", glyphs.bar_draft),
@@ -156,9 +101,10 @@ def _token_rows(columns: Sequence[StepSummary | None], num_rows: int, cursor: in
     return stacked_rows(heights, layers, num_rows, glyphs, cursor_column=cursor)
 
 
-def _block_rows(
+def block_rows(
     columns: Sequence[StepSummary | None], state: EngineState, num_rows: int, cursor: int | None, glyphs: Glyphs
 ) -> list[Line]:
+    """Returns the pool of each column: live, cached."""
     cached = "cached-bar" if glyphs.has_eighths else "cached"
     layers = (Layer("live", glyphs.bar_live), Layer(cached, glyphs.bar_cached))
     heights = [
@@ -208,10 +154,12 @@ def _mark_rows(columns: Sequence[StepSummary | None], num_rows: int, cursor: int
     return [merge(row) for row in rows]
 
 
-def _axis(facts: TimelineFacts, cursor: int | None) -> Line:
+def axis_line(facts: TimelineFacts, cursor: int | None, glyphs: Glyphs) -> Line:
+    """Returns the steps below their columns, the cursor's reversed, and what is noted on them."""
     window = facts.window
     cells: list[Span] = [Span(" ", "dim") for _ in range(window.num_columns)]
-    label = f" {facts.step} " if cursor is not None else ""
+    noted = {window.column(step): glyph for step, glyph in noted_steps(facts.marks, glyphs) if step in window}
+    label = f"{noted.get(cursor, ' ')}{facts.step} " if cursor is not None else ""
     start = max(min((cursor or 0) - len(label) // 2, window.num_columns - len(label)), 0)
     taken = range(start - 1, start + len(label) + 1) if label else range(0)
     interval = tick_interval(window.steps_per_column)
@@ -221,8 +169,10 @@ def _axis(facts: TimelineFacts, cursor: int | None) -> Line:
         column = window.column(step)
         reach = range(column, column + len(text))
         if reach.stop <= window.num_columns and not any(index in taken for index in reach):
-            for offset, char in enumerate(text):
+            for offset, char in enumerate(text if noted.keys().isdisjoint(reach) else text[:1]):
                 cells[column + offset] = Span(char, "rule" if offset == 0 else "dim")
+    for column, glyph in noted.items():
+        cells[column] = Span(glyph, "strong")
     for step, letter in facts.marked_steps:
         if step in window:
             cells[window.column(step)] = Span(letter, "reversed")
@@ -275,11 +225,19 @@ def _gutter(facts: TimelineFacts, layout: TimelineLayout, glyphs: Glyphs) -> lis
         cells = [(Span(char, role), Span(f" {name}", "dim")) for (char, role), name in zip(marks, names, strict=True)]
         rows += [(*cells[0], *cells[1]), (*cells[2], *cells[3])]
     if layout.life_rows:
-        rows.append(_selected_gutter(facts.selected_id, width))
-    per_column = facts.window.steps_per_column
-    zoom = f"×{per_column}" if layout.token_rows == 1 else f"{per_column} step{'s' * (per_column > 1)}/col"
-    rows.append((Span(zoom, "dim"),))
+        rows.append(selected_gutter(facts.selected_id, width))
+    rows.append(_axis_legend(facts, layout, width, glyphs))
     return rows
+
+
+def _axis_legend(facts: TimelineFacts, layout: TimelineLayout, width: int, glyphs: Glyphs) -> Line:
+    """The zoom, and how many marks of each kind the recording has."""
+    per_column = facts.window.steps_per_column
+    counts = counts_line(facts.marks, glyphs)
+    zoom = f"{per_column} step{'s' * (per_column > 1)}/col"
+    if layout.token_rows == 1 or len(zoom) + 1 + line_width(counts) > width:
+        zoom = f"×{per_column}"
+    return two_ends((Span(zoom, "dim"),), counts, width) if counts else (Span(zoom, "dim"),)
 
 
 def _readout(name: str, figure: str, width: int) -> Line:
@@ -298,7 +256,8 @@ def _decode_legend(state: EngineState, token_rows: int, width: int, glyphs: Glyp
     return two_ends(left, (Span(str(tokens.decode)),), width)
 
 
-def _selected_gutter(selected_id: str | None, width: int) -> Line:
+def selected_gutter(selected_id: str | None, width: int) -> Line:
+    """Returns whose life stands behind it."""
     if selected_id is None:
         return (Span("no request", "dim"),)
     target = request_target(selected_id)

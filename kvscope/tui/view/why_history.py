@@ -12,7 +12,8 @@ from kvscope.tui.view.charts import Layer, stack_heights, stacked_rows
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.life import Deed, life_glyphs
 from kvscope.tui.view.lines import Line, Span, cut_line, merge
-from kvscope.tui.view.timeline import Window, tick_interval
+from kvscope.tui.view.timeline import tick_interval
+from kvscope.tui.view.window import Window
 
 LABEL_COLUMNS = 13
 

@@ -7,6 +7,7 @@ empty, keys that can begin no prompt are keys of the screen, so that one can loo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
 
 from rich.text import Text
 from textual import events
@@ -15,6 +16,9 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from kvscope.analysis.text import visible
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
 
 NEW_LINE_KEYS = frozenset({"ctrl+n", "ctrl+j", "shift+enter", "alt+enter"})
 """ctrl+j and the others as far as terminals deliver them; ctrl+n is the one that all do."""
@@ -88,6 +92,7 @@ class PromptLine(TextArea):
         elif (chosen := {"ctrl+t": "mode", "ctrl+o": "settings", "ctrl+f": "file"}.get(event.key)) is not None:
             self.post_message(self.Chosen(chosen))
         elif not self.text and (action := self._passed_keys().get(event.key)) is not None:
+            cast("KvscopeApp", self.app).held_key.hear(event.key, event.time)
             self.post_message(self.Passed(action))
         elif bindings := self._bindings.key_to_bindings.get(event.key):
             await self.run_action(bindings[-1].action)

@@ -21,7 +21,7 @@ from kvscope.tui.view.request_place import (
     sharer_lines,
     time_lines,
 )
-from kvscope.tui.view.timeline import next_zoom
+from kvscope.tui.view.window import next_zoom
 from kvscope.tui.widgets.panel import Panel
 
 

@@ -27,7 +27,8 @@ from kvscope.tui.view.statistics import (
     whole_run,
     worst_findings,
 )
-from kvscope.tui.view.timeline import TimelineFacts, Window, timeline_lines
+from kvscope.tui.view.timeline import TimelineFacts, timeline_lines
+from kvscope.tui.view.window import Window
 from kvscope.tui.widgets.jump_panel import JumpPanel
 from kvscope.tui.widgets.panel import Panel
 
@@ -39,6 +40,7 @@ class StatisticsReading:
     """The figures and findings of a recording up to the step that was its last when they were asked for."""
 
     def __init__(self, app: KvscopeApp, timeline: Timeline) -> None:
+        self._app = app
         self.timeline = timeline
         self.last_step = timeline.last_step
         self.changed: Callable[[], None] = lambda: None
@@ -55,7 +57,11 @@ class StatisticsReading:
         if self._figures.value is None and not self._figures.error:
             self._figures.ask("figures", _figures)
         elif self._findings.value is None and not self._findings.error:
-            self._findings.ask("findings", _findings)
+            self._findings.value = self._app.markers.known(self.timeline.path, self.last_step)
+            if self._findings.value is None:
+                self._findings.ask("findings", _findings)
+        elif self._findings.value is not None:
+            self._app.markers.take(self.timeline.path, self.last_step, self._findings.value)
 
     @property
     def figures(self) -> RunFigures | None:

@@ -16,6 +16,7 @@ from kvscope.events import Event
 from kvscope.replay.timeline import Moment, Timeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.lines import Line, Span, put_behind
+from kvscope.tui.view.marks import mark_sentences
 from kvscope.tui.view.step import SentencesView, event_rows, event_title, marked_rows, sentences_view, title_line
 from kvscope.tui.widgets.panel import Panel
 
@@ -30,7 +31,9 @@ class StepPanel(Panel):
         super().__init__(model, id="step", is_ascii=is_ascii, can_focus=True)
         self.current = 0
         self.first = 0
+        self._decisions: list[Sentence] = []
         self._sentences: list[Sentence] = []
+        """What is noted on the step, then what it decided."""
         self._said_of: Moment | None = None
         self._shown_at: tuple[Timeline | None, int] = (None, -1)
         self._event: Event | None = None
@@ -48,7 +51,8 @@ class StepPanel(Panel):
             self._shown_at, self.current, self.first = (model.timeline, model.step), 0, 0
         whole = model.walk.whole or model.moment
         if self._said_of is not whole:
-            self._sentences, self._said_of = sentences(model.timeline, whole), whole
+            self._decisions, self._said_of = sentences(model.timeline, whole), whole
+        self._sentences = [*self._mark_sentences(), *self._decisions]
         event, number = model.walk.event, model.walk.number
         if event is None or number is None:
             title = title_line(model.step, step_title(model.timeline, whole), width - 4)
@@ -62,6 +66,15 @@ class StepPanel(Panel):
         return [self.title_rule(title, width), *rows, *self._sentence_lines(width)]
 
     def _mark(self, event: Event | None) -> None:
+    def _mark_sentences(self) -> list[Sentence]:
+        """What the marks say that stand in the cursor's column of the timeline."""
+        model = self.model
+        first = last = model.step
+        if model.window is not None and model.step in model.window:
+            first = model.step - (model.step - model.window.first_step) % model.window.steps_per_column
+            last = first + model.window.steps_per_column - 1
+        return mark_sentences(model.marks, first, last, model.glyphs)
+
         """Marks the sentence that tells of the event, and brings it into view when the event is another one."""
         if event is not self._event:
             self._event = event

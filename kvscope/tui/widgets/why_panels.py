@@ -14,7 +14,6 @@ from kvscope.replay.timeline import Timeline
 from kvscope.tui.view.entries import Entry, heading
 from kvscope.tui.view.lines import EMPTY, Line, Span, request_target, rule
 from kvscope.tui.view.step import sentence_rows
-from kvscope.tui.view.timeline import Window, page
 from kvscope.tui.view.why_history import LABEL_COLUMNS, HistoryFacts, history_lines
 from kvscope.tui.view.why_life import life_entries
 from kvscope.tui.view.why_place import (
@@ -27,6 +26,7 @@ from kvscope.tui.view.why_place import (
     question_line,
     test_lines,
 )
+from kvscope.tui.view.window import Window, page
 from kvscope.tui.widgets.jump_panel import JumpPanel
 from kvscope.tui.widgets.panel import Panel
 from kvscope.tui.widgets.request_panels import facts_of
