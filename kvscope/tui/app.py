@@ -119,14 +119,14 @@ class KvscopeApp(App[None]):
         self.finding = Finding(self, open_timeline)
         self.breakpoints = Breakpoints(self, open_timeline)
         self.notes = Notes(self)
+        self.held_key = HeldKey()
+        self.markers = Markers(self, open_timeline)
         self.pictures = Pictures(self, config.screenshots_folder or default_screenshots_folder())
         self.places = Places(self, open_timeline)
         self.recordings = Recordings(self, [*([] if timeline is None else [timeline]), *others], alignment)
         opening_keys = frozenset(key for action in OPENING_ACTIONS for key in self.keys.of(action))
         self.typed_ahead = TypedAhead(self, super().on_event, opening_keys)
         self._first_timeline = timeline
-        self.held_key = HeldKey()
-        self.markers = Markers(self, open_timeline)
         self._initial_step = initial_step
         self._open_timeline = open_timeline
         self._is_show_pending = False
@@ -153,33 +153,34 @@ class KvscopeApp(App[None]):
     def on_unmount(self) -> None:
         self._collector.stop()
         self.desk.close()
+        self.markers.close()
         self.recordings.close()
         if self.model.timeline is not None:
             self.model.timeline.close()
 
     async def on_event(self, event: events.Event) -> None:
         """Keys go through `TypedAhead`, everything else as ever."""
-        self.markers.close()
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            self.markers.hear_key()
             await self.typed_ahead.take(event)
         else:
+            if isinstance(event, events.Key):  # back from the place: what it is bound to comes next
+                self.held_key.hear(event.key, event.time)
             await super().on_event(event)
 
     # Following
 
-            self.markers.hear_key()
     def _take(self, timeline: Timeline, step: int | None = None) -> None:
         self.model.open(timeline, step)
-            if isinstance(event, events.Key):  # back from the place: what it is bound to comes next
-                self.held_key.hear(event.key, event.time)
+        self.markers.look()
         self.show_soon()
 
     def _poll(self) -> None:
         """Follows the recording and the engine's condition."""
         has_new_status = self.note_status()
         if self.model.poll() or has_new_status:
-        self.markers.look()
             self.show_soon()
+        self.markers.look()
         self._collector.look(has_work=self._has_shown or self._is_show_pending)
         self._has_shown = False
 

@@ -68,9 +68,9 @@ class ScreenModel:
         self.block_id: int | None = None
         self.mark_step: int | None = None
         """Step A, with which another one is compared."""
-        self.steps_per_column = 1
         self.marks = NO_MARKS
         """Findings and bookmarks, as far as they are known."""
+        self.steps_per_column = 1
         self.window: Window | None = None
         self.pool_order: PoolOrder = "id"
         self.queue_order: QueueOrder = "queue"

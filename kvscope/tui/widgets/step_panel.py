@@ -65,7 +65,6 @@ class StepPanel(Panel):
         self._mark(event)
         return [self.title_rule(title, width), *rows, *self._sentence_lines(width)]
 
-    def _mark(self, event: Event | None) -> None:
     def _mark_sentences(self) -> list[Sentence]:
         """What the marks say that stand in the cursor's column of the timeline."""
         model = self.model
@@ -75,6 +74,7 @@ class StepPanel(Panel):
             last = first + model.window.steps_per_column - 1
         return mark_sentences(model.marks, first, last, model.glyphs)
 
+    def _mark(self, event: Event | None) -> None:
         """Marks the sentence that tells of the event, and brings it into view when the event is another one."""
         if event is not self._event:
             self._event = event
