@@ -64,8 +64,8 @@ async def test_the_log_begins_at_the_step_and_shows_what_is_around_it(tmp_path: 
         assert lines[begin : begin + 3] == [
             " 13  1  StepStarted        · schedule() began with a budget of 32 tokens",
             "     2  AllocationFailed   ✗ req-2 got no blocks for 1 token while it ran: needs 1 > 0 free (blocks)",
-            "     3  RequestPreempted   ▲ req-4 preempted for req-2: frees 5 of 7 blocks, 26 tokens lost, back to place "
-            "1 of the wa…",
+            "     3  RequestPreempted   ▲ req-4 preempted for req-2: frees 5 of 7 blocks, 26 tokens lost, "
+            "back to place 1 of the wai…",
         ]
         assert lines[begin + 11].startswith(" 14  1  StepStarted")
 

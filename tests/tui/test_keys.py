@@ -130,7 +130,7 @@ async def test_tab_goes_round_the_panels_and_digits_go_to_one() -> None:
         for key in ("tab", "tab", "tab", "shift+tab", "1", "4", "escape"):
             await pilot.press(key)
             focused.append(app.focused.id if app.focused else None)
-    assert focused == ["queues", "pool", "request", "step", "request", "step", "request", "queues"]
+    assert focused == ["queues", "pool", "request", "timeline", "request", "step", "request", "queues"]
 
 
 async def test_at_80_columns_4_puts_the_request_in_the_place_of_the_pool() -> None:

@@ -18,6 +18,7 @@ from kvscope.tui.view.layout import Layout, main_layout
 from kvscope.tui.view.lines import Target
 from kvscope.tui.widgets.bars import FooterBar, HeaderBar
 from kvscope.tui.widgets.lines_view import LinesView
+from kvscope.tui.widgets.panel import Panel
 from kvscope.tui.widgets.pool_panel import PoolPanel
 from kvscope.tui.widgets.prompt_bar import PROMPT_KEYS, PromptBar
 from kvscope.tui.widgets.prompt_line import PromptLine
@@ -53,6 +54,8 @@ class MainScreen(TimeScreen):
         Binding("2", "focus_named('queues')", "queues", show=False, id="move.queues"),
         Binding("3", "focus_named('pool')", "pool", show=False, id="move.pool"),
         Binding("4", "focus_named('request')", "request", show=False, id="move.request"),
+        Binding("5", "focus_named('timeline')", "timeline", show=False, id="move.timeline"),
+        Binding("Z", "maximise", "the panel alone, and all again", show=False, id="move.maximise"),
         Binding("v", "pool_order", "pool by id, by owner, by free queue", show=False, id="look.pool_order"),
         Binding("s", "queue_order", "sort the queues", show=False, id="look.queue_order"),
     ]
@@ -75,6 +78,8 @@ class MainScreen(TimeScreen):
         self._swaps_request = False
         """The request stands in the pool's place, on a screen that has no column for it."""
         self._is_prompt_open = False
+        self._maximised: Panel | None = None
+        """The panel that has the screen for itself."""
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -107,6 +112,7 @@ class MainScreen(TimeScreen):
         self.timeline_panel.display = timeline is not None
         if timeline is not None:
             self.timeline_panel.styles.height = timeline.rows
+        self.step_panel.display = self.queues_panel.display = True
         self.step_panel.styles.height = layout.step_rows
         self.queues_panel.styles.width = layout.queues_columns
         self.pool_panel.shows_zero_counts = layout.shows_zero_counts
@@ -118,40 +124,80 @@ class MainScreen(TimeScreen):
         self.request_panel.styles.width = layout.request_columns if has_column else layout.pool_columns
         self.prompt_bar.display = layout.has_prompt or self._is_prompt_open
         self.prompt_bar.fit()
-        for panel in (self.timeline_panel, self.step_panel, self.queues_panel, self.pool_panel, self.request_panel):
+        self._arrange_maximised()
+        for panel in self._panels:
             panel.invalidate()
         self.kvscope.show_soon()
 
+    @property
+    def _panels(self) -> tuple[Panel, ...]:
+        """All that can have the focus, in the order of `tab`."""
+        return (self.timeline_panel, self.step_panel, self.queues_panel, self.pool_panel, self.request_panel)
+
+    def _arrange_maximised(self) -> None:
+        """Gives the maximised panel, if one is, the place of all."""
+        alone = self._maximised
+        hint = f"{self.kvscope.keys.shown('Z')} shows all panels"
+        for panel in self._panels:
+            panel.leave_hint = hint if panel is alone else ""
+            panel.set_class(panel is alone, "-maximised")
+            if alone is not None:
+                panel.display = panel is alone
+        body = self.query_one("#body")
+        body.display = alone is None or alone.parent is body
+        if alone is not None and alone.parent is body:
+            alone.styles.width = "100%"
+        elif alone is not None:
+            alone.styles.height = "1fr"
+
     # Focus
 
+    def action_maximise(self) -> None:
+        """Gives the focused panel the whole screen, or all of them their places again."""
+        focused = next((panel for panel in self._panels if panel.has_focus), self.queues_panel)
+        self._maximise(None if self._maximised is not None else focused)
+
+    def _maximise(self, panel: Panel | None) -> None:
+        focused = panel or self._maximised
+        self._maximised = panel
+        self._arrange()
+        if focused is not None and focused.display:
+            focused.focus()
+
     def action_focus_panel(self, direction: int) -> None:
-        panels = [
-            panel
-            for panel in (self.step_panel, self.queues_panel, self.pool_panel, self.request_panel)
-            if panel.display
-        ]
+        alone = self._maximised
+        panels = [panel for panel in self._panels if panel.display or alone is not None]
         place = next((index for index, panel in enumerate(panels) if panel.has_focus), None)
-        panels[0 if place is None else (place + direction) % len(panels)].focus()
+        self._focus(panels[0 if place is None else (place + direction) % len(panels)])
+
+    def _focus(self, panel: Panel) -> None:
+        """Focuses a panel; a maximised one hands the screen over to it."""
+        if self._maximised is not None:
+            self._maximise(panel)
+        elif panel.display:
+            panel.focus()
 
     def action_focus_named(self, name: str) -> None:
         has_column = self._layout is not None and self._layout.request_columns > 0
         if name in ("pool", "request") and not has_column and (name == "request") != self._swaps_request:
             self._swaps_request = name == "request"
             self._arrange()
-        panel = {
+        panels: dict[str, Panel] = {
+            "timeline": self.timeline_panel,
             "step": self.step_panel,
             "queues": self.queues_panel,
             "pool": self.pool_panel,
             "request": self.request_panel,
-        }[name]
-        if panel.display:
-            panel.focus()
+        }
+        self._focus(panels[name])
 
     def action_leave(self) -> None:
         if self.kvscope.finding.leave() or self.kvscope.breakpoints.leave():
             return
         if self.model.walk.wanted is not None:
             self.kvscope.navigation.move_to(self.model.step)
+        elif self._maximised is not None:
+            self._maximise(None)
         else:
             self.queues_panel.focus()
 
@@ -218,7 +264,7 @@ class MainScreen(TimeScreen):
     def _close_prompt(self) -> None:
         self._is_prompt_open = False
         self._arrange()
-        self.queues_panel.focus()
+        (self._maximised or self.queues_panel).focus()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         self._tell_keys()

@@ -265,14 +265,14 @@ class PoolLayout:
     height: int
 
 
-def map_height(height: int) -> int:
-    """Returns the rows that the map may have: the legend has two, the free queue's head and the block one each."""
-    return max(height - 4, 1)
+def map_height(height: int, num_block_lines: int = 1) -> int:
+    """Returns the rows that the map may have: the legend has two, the free queue's head one."""
+    return max(height - 3 - num_block_lines, 1)
 
 
-def pool_layout(grid: PoolGrid, height: int, max_next_out: int = 3) -> PoolLayout:
+def pool_layout(grid: PoolGrid, height: int, max_next_out: int = 3, num_block_lines: int = 1) -> PoolLayout:
     """Divides the panel: the map gets what it needs for its density, the free queue's head what is left."""
-    spare = height - 2 - grid.num_rows - 1
+    spare = height - 2 - grid.num_rows - num_block_lines
     return PoolLayout(grid=grid, num_next_out=max(min(spare - 1, max_next_out), 1), height=height)
 
 
@@ -280,12 +280,12 @@ def pool_lines(
     map_rows: Sequence[Line],
     legend: Sequence[Line],
     next_out: Sequence[Line],
-    block: Line,
+    block: Sequence[Line],
     layout: PoolLayout,
     width: int,
 ) -> list[Line]:
     """Stacks the panel's parts: legend and map at the top, the free queue's head and the block at the bottom."""
     top = [*legend, *map_rows]
-    bottom = [*next_out, *[()] * (layout.num_next_out - len(next_out)), block]
+    bottom = [*next_out, *[()] * (layout.num_next_out - len(next_out)), *block]
     blank: list[Line] = [()] * max(layout.height - len(top) - len(bottom), 0)
     return [pad_line(line, width) for line in [*top, *blank, *bottom][: layout.height]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvscope.analysis.queue_view import RunningRow
 from kvscope.analysis.step_facts import StepShare
@@ -21,6 +21,13 @@ from kvscope.tui.view.lines import (
     put_behind,
     request_target,
     two_ends,
+)
+from kvscope.tui.view.queue_figures import (
+    RUNNING_TITLE,
+    WAITING_TITLE,
+    Figures,
+    running_figures,
+    waiting_figures,
 )
 from kvscope.tui.view.windowing import Gap, Slot, head_window
 
@@ -47,10 +54,17 @@ def queue_slots(
     *,
     selected_waiting: int | None,
     selected_running: int | None,
+    is_maximised: bool = False,
 ) -> QueueSlots:
-    """Divides `height` lines, both titles included, between the queues."""
+    """Divides `height` lines, both titles included, between the queues.
+
+    `is_maximised`: by how long they are now, so that as little as possible of them is left out.
+    """
     available = max(height - 2, 0)
-    num_waiting_lines = waiting_height(num_waiting, available, max_num_seqs)
+    if is_maximised:
+        num_waiting_lines = _needed_height(max(num_waiting, 1), max(num_running, 1), available)
+    else:
+        num_waiting_lines = waiting_height(num_waiting, available, max_num_seqs)
     num_running_lines = available - num_waiting_lines
     return QueueSlots(
         waiting=head_window(num_waiting, num_waiting_lines, selected_waiting, num_head=1),
@@ -58,6 +72,13 @@ def queue_slots(
         running=head_window(num_running, num_running_lines, selected_running),
         num_running_lines=num_running_lines,
     )
+
+
+def _needed_height(num_waiting: int, num_running: int, available: int) -> int:
+    """Returns the rows of the waiting queue: all it needs, with a blank one, where both fit; else at least a half."""
+    if num_waiting + 1 + num_running <= available:
+        return num_waiting + 1
+    return max(min(num_waiting, available // 2), available - num_running)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +112,7 @@ class QueueFacts:
     running: Mapping[int, RunningRow]
     is_scheduled: bool = True
     """False inside a step, before its tokens were given out: nobody has got nothing yet."""
+    figures: Figures = field(default_factory=dict)
 
 
 def queues_view(
@@ -119,14 +141,16 @@ def _waiting_title(facts: QueueFacts, width: int) -> Line:
     )
     if facts.num_submitted:
         left = (*left, Span(f"  +{facts.num_submitted} submitted", "dim"))
-    return two_ends(left, (Span("steps waited ", "dim"),) if facts.num_waiting else (), width)
+    right = WAITING_TITLE if facts.figures else "steps waited "
+    return two_ends(left, (Span(right, "dim"),) if facts.num_waiting else (), width)
 
 
 def _running_title(facts: QueueFacts, width: int) -> Line:
     left: Line = (Span("RUNNING ", "bold"), Span(str(facts.num_running), "bold"))
     if facts.max_num_seqs:
         left = (*left, Span(f"/{facts.max_num_seqs}", "dim"))
-    return two_ends(left, (Span("tokens  blocks  ", "dim"),) if facts.num_running else (), width)
+    right = f"{RUNNING_TITLE}  tokens  blocks  " if facts.figures else "tokens  blocks  "
+    return two_ends(left, (Span(right, "dim"),) if facts.num_running else (), width)
 
 
 def _waiting_lines(
@@ -144,7 +168,8 @@ def _waiting_lines(
             rows.append(((Span(" " * (position_width + 1) + f"… {slot.num_rows} {what}", "dim"),), None))
             continue
         verdict = facts.verdicts[slot]
-        lines = _waiting_row(verdict, width, position_width, id_width, verdict.request_id == selected_id, glyphs)
+        more = waiting_figures(facts.figures, verdict.request_id)
+        lines = _waiting_row(verdict, width, position_width, id_width, verdict.request_id == selected_id, glyphs, more)
         rows.extend((line, verdict.request_id) for line in lines)
     return rows
 
@@ -154,7 +179,7 @@ def _id_width(request_ids: Iterable[str], width: int) -> int:
 
 
 def _waiting_row(
-    verdict: Verdict, width: int, position_width: int, id_width: int, is_selected: bool, glyphs: Glyphs
+    verdict: Verdict, width: int, position_width: int, id_width: int, is_selected: bool, glyphs: Glyphs, more: Line
 ) -> list[Line]:
     mark = glyphs.mark_preempted if verdict.was_preempted else " "
     position = f"{verdict.position + 1:>{position_width}}"
@@ -168,7 +193,7 @@ def _waiting_row(
         Span(" " * (id_width - cell_width(request_id) + 1)),
     )
     words = _verdict_spans(verdict)
-    waited: Line = (Span(str(verdict.num_waited_steps), "dim"), Span(" "))
+    waited: Line = (*more, Span(f"{verdict.num_waited_steps:>{7 if more else 1}}", "dim"), Span(" "))
     room = width - sum(cell_width(span.text) for span in head)
     words_width = sum(cell_width(span.text) for span in words)
     if words_width + sum(cell_width(span.text) for span in waited) + 1 <= room:
@@ -209,13 +234,14 @@ def _running_lines(
         else:
             row = facts.running[slot]
             tokens = _tokens(row.share, glyphs) if facts.is_scheduled or row.share else (Span(" " * TOKEN_COLUMNS),)
+            tail = (*running_figures(facts.figures, row.request_id), *tokens)
             rows.append(
-                (_running_row(row, width, id_width, row.request_id == selected_id, glyphs, tokens), row.request_id)
+                (_running_row(row, width, id_width, row.request_id == selected_id, glyphs, tail), row.request_id)
             )
     return rows
 
 
-def _running_row(row: RunningRow, width: int, id_width: int, is_selected: bool, glyphs: Glyphs, tokens: Line) -> Line:
+def _running_row(row: RunningRow, width: int, id_width: int, is_selected: bool, glyphs: Glyphs, figures: Line) -> Line:
     request_id = fit(visible(row.request_id), id_width)
     head: Line = (
         Span(glyphs.selected if is_selected else " ", "text"),
@@ -224,7 +250,7 @@ def _running_row(row: RunningRow, width: int, id_width: int, is_selected: bool, 
     )
     new = f"+{row.num_new_blocks}" if row.num_new_blocks else ""
     tail: Line = (
-        *tokens,
+        *figures,
         Span(f"{row.num_blocks:>5}"),
         Span(f"{new:<4}", "new"),
     )

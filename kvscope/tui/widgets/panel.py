@@ -24,6 +24,8 @@ class Panel(LinesView):
         super().__init__(id=id, is_ascii=is_ascii)
         self.model = model
         self.can_focus = can_focus
+        self.leave_hint = ""
+        """How to leave, where the panel has the screen for itself; else empty."""
         self._shown: tuple[int, int, int, bool] | None = None
 
     def build(self, width: int, height: int) -> Sequence[Line]:
@@ -45,6 +47,11 @@ class Panel(LinesView):
         except KvscopeError as error:
             return [(Span(f" ✖ {visible(error.message)}", "bad"),)]
 
+    @property
+    def is_maximised(self) -> bool:
+        """It has the screen for itself: what it leaves out elsewhere has room here."""
+        return bool(self.leave_hint)
+
     def invalidate(self) -> None:
         """Builds the lines anew at the next `show`, whatever the model says."""
         self._shown = None
@@ -60,6 +67,8 @@ class Panel(LinesView):
 
     def title(self, name: str, words: Sequence[Span], width: int, right: Sequence[Span] = ()) -> Line:
         """Returns the panel's title rule; it is heavy while the panel has the focus."""
+        if self.leave_hint and not right:
+            right = (Span(self.leave_hint, "dim"),)
         spans: list[Span] = [Span(name, "bold")]
         if words:
             spans += [Span(" ─ ", "rule"), *words]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvscope.analysis.pool_order import PoolOrder, block_groups
-from kvscope.analysis.pool_view import block_facts, next_out, pool_view
+from kvscope.analysis.pool_view import BlockFacts, block_facts, next_out, pool_view
 from kvscope.replay.timeline import Moment, Timeline
 from kvscope.tui.model import ScreenModel
-from kvscope.tui.view.lines import Line
+from kvscope.tui.view.block import fact_lines
+from kvscope.tui.view.lines import EMPTY, Line, Span, rule
 from kvscope.tui.view.pool import (
     PoolLayout,
     block_line,
@@ -24,6 +25,9 @@ from kvscope.tui.view.pool_grid import OrderedPool, ordered_pool
 from kvscope.tui.widgets.panel import Panel
 
 NUM_TITLE_AND_LEGEND_ROWS = 3
+NUM_BLOCK_LINES = 7
+MIN_ROWS_FOR_BLOCK = 30
+"""So many rows a panel that has the screen for itself needs to tell all of the chosen block."""
 
 
 class PoolPanel(Panel):
@@ -42,20 +46,36 @@ class PoolPanel(Panel):
         moment, config = model.moment, model.config
         words = title_words(max(config.num_gpu_blocks - 1, 0), config.block_size, model.pool_order, width)
         pool = pool_view(model.timeline, moment)
-        ordered = self._in_order(model.timeline, moment, width, map_height(height - 1))
-        layout = self._layout = pool_layout(ordered.grid, height - 1)
+        is_roomy = self.is_maximised and height >= MIN_ROWS_FOR_BLOCK
+        num_block_lines = NUM_BLOCK_LINES if is_roomy else 1
+        ordered = self._in_order(model.timeline, moment, width, map_height(height - 1, num_block_lines))
+        max_next_out = height if self.is_maximised else 3
+        layout = self._layout = pool_layout(ordered.grid, height - 1, max_next_out, num_block_lines)
         chosen = ordered.place_of(model.block_id) if self.has_focus else None
         facts = None if model.block_id is None else block_facts(model.timeline, moment, model.block_id)
         selected = ordered.places_of(model.selected_blocks)
         lines = pool_lines(
             map_lines(ordered.view, layout.grid, selected, chosen, model.glyphs, ordered.labels),
-            legend_lines(pool, layout.grid, width, model.glyphs, shows_zero=self.shows_zero_counts),
-            next_out_lines(next_out(moment, width), width, layout.num_next_out, model.glyphs),
-            block_line(facts, width, model.glyphs),
+            legend_lines(
+                pool, layout.grid, width, model.glyphs, shows_zero=self.shows_zero_counts or self.is_maximised
+            ),
+            next_out_lines(next_out(moment, width * layout.num_next_out), width, layout.num_next_out, model.glyphs),
+            self._block_lines(facts, width) if is_roomy else [block_line(facts, width, model.glyphs)],
             layout,
             width,
         )
         return [self.title("POOL", words, width), *lines]
+
+    def _block_lines(self, facts: BlockFacts | None, width: int) -> list[Line]:
+        """All that is known of the chosen block."""
+        model = self.model
+        blank: list[Line] = [EMPTY] * NUM_BLOCK_LINES
+        if facts is None or model.moment is None or model.config is None:
+            return blank
+        block_hash = model.moment.state.block_hashes.get(facts.block_id)
+        title = rule(width, (Span(f"block {facts.block_id}", "bold"),), bar="─")
+        lines = fact_lines(facts, block_hash, model.config.block_size, width, NUM_BLOCK_LINES - 1)
+        return [title, *lines, *blank][:NUM_BLOCK_LINES]
 
     def _in_order(self, timeline: Timeline, moment: Moment, width: int, height: int) -> OrderedPool:
         """Returns the pool as the map lists it; laid out once for a moment, an order and a size."""

@@ -11,6 +11,7 @@ from kvscope.events import TokensScheduled
 from kvscope.replay.timeline import Moment, Timeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.lines import Line, Span
+from kvscope.tui.view.queue_figures import MIN_COLUMNS
 from kvscope.tui.view.queues import QueueFacts, QueueSlots, queue_slots, queues_view
 from kvscope.tui.widgets.panel import Panel
 
@@ -42,6 +43,7 @@ class QueuesPanel(Panel):
             max_num_seqs,
             selected_waiting=_row(state.waiting, waiting, model.selected_id),
             selected_running=_row(state.running, running, model.selected_id),
+            is_maximised=self.is_maximised,
         )
         facts = QueueFacts(
             num_waiting=len(state.waiting),
@@ -52,6 +54,7 @@ class QueuesPanel(Panel):
             running=shown_running(model.timeline, moment, slots, running),
             is_scheduled=model.walk.number is None
             or any(isinstance(event, TokensScheduled) for event in moment.events),
+            figures=state.requests if self.is_maximised and width >= MIN_COLUMNS else {},
         )
         view = queues_view(facts, slots, width, selected_id=model.selected_id, glyphs=model.glyphs)
         self._request_ids = (None, *view.request_ids)

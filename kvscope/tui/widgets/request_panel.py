@@ -29,8 +29,10 @@ NUM_LINES_BEFORE_TABLE = 6
 NUM_OUTPUT_LINES = 4
 """The end of what it has generated so far, with a title."""
 
+MIN_COLUMNS_FOR_SINCE = 60
+
 MAX_TOKENS_A_LINE = 40
-"""Tokens read for a line of output: more than a line of text ever holds."""
+"""Tokens read for a line of output at least: more than a line of so many cells ever holds."""
 
 
 class RequestPanel(Panel):
@@ -61,8 +63,12 @@ class RequestPanel(Panel):
         if not facts.num_blocks:
             lines += [(Span("no blocks", "dim"),), EMPTY]
             return [*lines, *self._text(facts, width, height - len(lines))]
-        text = self._output(facts, width, NUM_OUTPUT_LINES, is_end_shown=True)
-        room = height - NUM_LINES_BEFORE_TABLE - (NUM_OUTPUT_LINES if text else 0)
+        num_lines = NUM_OUTPUT_LINES
+        if self.is_maximised:  # the table first, but never more than two thirds where there is text
+            room = height - NUM_LINES_BEFORE_TABLE
+            num_lines = max(room - facts.num_blocks - 2, room // 3, NUM_OUTPUT_LINES)
+        text = self._output(facts, width, num_lines, is_end_shown=True)
+        room = height - NUM_LINES_BEFORE_TABLE - (num_lines if text else 0)
         table = self._table(model.timeline, model.moment, facts, width, room)
         blank = [EMPTY] * (room + 1 - len(table))
         return [*lines, *table, *blank, *text]
@@ -83,9 +89,9 @@ class RequestPanel(Panel):
         start = facts.num_prompt_tokens
         stop = start + facts.num_output_tokens
         if is_end_shown:
-            start = max(start, stop - height * MAX_TOKENS_A_LINE)
+            start = max(start, stop - height * max(MAX_TOKENS_A_LINE, width))
         else:
-            stop = min(stop, start + height * MAX_TOKENS_A_LINE)
+            stop = min(stop, start + height * max(MAX_TOKENS_A_LINE, width))
         text = request_text(timeline, facts.request_id, self.model.step, start, stop)
         lines = text_lines(text, width, height - 1, is_end_shown=is_end_shown)
         return [rule(width, (Span("output", "dim"),), bar="─"), *lines]
@@ -97,7 +103,7 @@ class RequestPanel(Panel):
         place = blocks.index(chosen) if chosen is not None and chosen in blocks else None
         slots = table_slots(facts.num_blocks, facts.num_hit_blocks, height, place)
         rows = shown_rows(timeline, moment, facts.request_id, slots)
-        columns = table_columns(facts.num_blocks, rows, has_since=False)
+        columns = table_columns(facts.num_blocks, rows, has_since=self.is_maximised and width >= MIN_COLUMNS_FOR_SINCE)
         block_size = model.config.block_size if model.config else 0
         self._slots = slots
         return [

@@ -20,8 +20,8 @@ from kvscope.tui.view.marks import mark_sentences
 from kvscope.tui.view.step import SentencesView, event_rows, event_title, marked_rows, sentences_view, title_line
 from kvscope.tui.widgets.panel import Panel
 
-TALL_ROWS = 9
-"""A panel of so many rows has two for the words of an event, a lower one has one."""
+MIN_ROWS_FOR_WORDS = (0, 9, 20)
+"""Of how many rows a panel must be to have one, two and three for the words of an event."""
 
 
 class StepPanel(Panel):
@@ -59,7 +59,8 @@ class StepPanel(Panel):
             rows: list[Line] = []
         else:
             title = event_title(model.step, number, model.walk.num_events, type(event).__name__)
-            rows = event_rows(event_sentence(event), width, 1 if height < TALL_ROWS else 2)
+            num_rows = sum(height >= rows for rows in MIN_ROWS_FOR_WORDS)
+            rows = event_rows(event_sentence(event), width, num_rows)
         self._room = width, max(height - 1 - len(rows), 0)
         self._view = sentences_view(self._sentences, *self._room, self.first)
         self._mark(event)
