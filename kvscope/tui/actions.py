@@ -42,7 +42,7 @@ MAIN = "main"
 @cache
 def places() -> dict[str, list[Action]]:
     """Returns every place by its name, the main one first, with what has a key there: common actions, variants."""
-    common = [action for binding in app_bindings() if (action := _action(binding, None))]
+    common = [_action(binding, []) for binding in app_bindings()]
     return {_place_name(kind): [*common, *_actions_of(kind)] for kind in _kinds()}
 
 
@@ -87,14 +87,16 @@ def _actions_of(kind: type[Screen[Any]]) -> list[Action]:
     for base in ours:
         own = [binding for binding in base.__dict__.get("BINDINGS", []) if isinstance(binding, Binding)]
         for binding in own:
-            action = _action(binding, next((other for other in found if named_keys(binding) == other.keys), None))
+            action = _action(binding, found)
             found = [other for other in found if not set(other.keys) & set(action.keys)] + [action]
     return [action for action in found if action.name or action.what]
 
 
-def _action(binding: Binding, shadowed: Action | None) -> Action:
-    """Returns the action of a binding; one with the very keys of a common action is its variant."""
-    variant_of = None
-    if shadowed is not None and shadowed.name and binding.id and shadowed.name != binding.id:
-        variant_of = shadowed.variant_of or shadowed.name
-    return Action(binding.id or "", named_keys(binding), binding.description, variant_of)
+def _action(binding: Binding, below: list[Action]) -> Action:
+    """Returns the action of a binding; one with the very keys of a common action, or of several, is their variant."""
+    keys = named_keys(binding)
+    shadowed = [other for other in below if other.name and set(other.keys) <= set(keys)]
+    variant_of: tuple[str, ...] = ()
+    if binding.id and {key for other in shadowed for key in other.keys} == set(keys):
+        variant_of = tuple(name for other in shadowed for name in other.commons if name != binding.id)
+    return Action(binding.id or "", keys, binding.description, variant_of)

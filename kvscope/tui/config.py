@@ -143,11 +143,13 @@ class _Reader:
                 raise self._wrong(f"keys.{name}", f"there is no such action{hint} (kvscope config --default has all)")
             found[name] = self._keys_of(name, value)
         for clash in clashes(Keys(actions(), found), places()):
-            one, other = clash.actions if clash.actions[0].common in found else clash.actions[::-1]
-            name = f" by {other.common}" if other.name else ""
+            one, other = (
+                clash.actions if any(name in found for name in clash.actions[0].commons) else clash.actions[::-1]
+            )
+            name = f" by {other.commons[0]}" if other.name else ""
             where = "" if clash.place == MAIN else f" in the place {clash.place!r}"
             raise self._wrong(
-                f"keys.{one.common}",
+                f"keys.{next(name for name in one.commons if name in found)}",
                 f"{shown_key(clash.key)} is taken{name} ({other.what}){where}: give one of the two another key",
             )
         return found
@@ -173,7 +175,7 @@ class _Reader:
 
 
 def _may_be_configured(action: Action) -> bool:
-    return action.variant_of is None and action.name not in NOT_CONFIGURED
+    return not action.variant_of and action.name not in NOT_CONFIGURED
 
 
 def configurable_actions() -> list[Action]:

@@ -34,13 +34,13 @@ class Action:
     """By default."""
     what: str
     """In a few words, as in the help."""
-    variant_of: str | None = None
-    """The common action whose keys this one has, in a place of its own."""
+    variant_of: tuple[str, ...] = ()
+    """The common actions whose keys this one has, in a place of its own."""
 
     @property
-    def common(self) -> str:
-        """The action by whose name its keys are configured; "" where they cannot be."""
-        return self.variant_of or self.name
+    def commons(self) -> tuple[str, ...]:
+        """The actions by whose names its keys are configured; an empty one where they cannot be."""
+        return self.variant_of or (self.name,)
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,12 @@ class Keys:
         known = self.actions.get(action)
         if known is None:
             return ()
-        keys = self.configured.get(known.common)
+        if known.variant_of:
+            return tuple(key for common in known.variant_of for key in self.of(common))
+        keys = self.configured.get(action)
         if keys is None:
             return known.keys
-        fixed = FIXED.get(known.common)
+        fixed = FIXED.get(action)
         return keys if fixed is None or fixed in keys else (*keys, fixed)
 
     def shown(self, default: str) -> str:
@@ -81,7 +83,7 @@ class Keys:
         return {
             shown_key(key): action.name
             for action in self.actions.values()
-            if action.variant_of is None
+            if not action.variant_of
             for key in action.keys
         } | {"⏎": "look.open"}
 
@@ -131,6 +133,6 @@ def clashes(keys: Keys, places: Mapping[str, Sequence[Action]]) -> list[Clash]:
         for action in actions:
             for key in keys.of(action.name) if action.name else action.keys:
                 other = owners.setdefault(key, action)
-                if other is not action and other.common != action.common:
+                if other is not action and set(other.commons).isdisjoint(action.commons):
                     found.append(Clash(key, (other, action), place))
     return found

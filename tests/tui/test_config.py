@@ -143,7 +143,7 @@ def test_the_printed_file_says_what_is_in_force_and_the_default_one_changes_noth
     assert {**again.keys} == {
         action.name: other.keys.get(action.name, action.keys)
         for action in actions().values()
-        if action.variant_of is None and action.name != "leave.interrupt"
+        if not action.variant_of and action.name != "leave.interrupt"
     }
     assert dataclasses.replace(again, keys=other.keys) == other
     commented = config_text(DEFAULT, is_commented_out=True)
