@@ -58,10 +58,14 @@ _QK_NORM = 1.5
 class SeededWeights:
     """A `WeightSource` whose weights are made when they are asked for, on the device that will hold them."""
 
-    def __init__(self, config: ModelConfig, device: torch.device, seed: int = 0) -> None:
+    def __init__(
+        self, config: ModelConfig, device: torch.device, *, rounded_to: torch.dtype = torch.float32, seed: int = 0
+    ) -> None:
+        """rounded_to: what the weights are made for; a decoder in a wider dtype then computes with the same numbers."""
         self.description = "seeded weights"
         self._config = config
         self._device = device
+        self._rounded_to = rounded_to
         self._generator = torch.Generator(device).manual_seed(seed)
         hidden, head_dim = config.hidden_size, config.head_dim
         q_size, kv_size = config.num_attention_heads * head_dim, config.num_key_value_heads * head_dim
@@ -98,18 +102,25 @@ class SeededWeights:
         if len(shape) == 1:
             return torch.full(shape, _QK_NORM if name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0)
         made = torch.randn(shape, generator=self._generator, device=self._device)
-        if name == "model.embed_tokens.weight":
-            return made
-        kind = name.split(".")[-2]
-        return made.mul_((_HEAD_GAIN if kind == "lm_head" else _GAINS[kind]) / shape[1] ** 0.5)
+        if name != "model.embed_tokens.weight":
+            kind = name.split(".")[-2]
+            made.mul_((_HEAD_GAIN if kind == "lm_head" else _GAINS[kind]) / shape[1] ** 0.5)
+        return made.to(self._rounded_to)
 
 
-def seeded_decoder(config: ModelConfig, dtype: torch.dtype, device: torch.device, max_model_len: int) -> Decoder:
-    """Returns a decoder with seeded weights; the same for the same device and dtype."""
+def seeded_decoder(
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    max_model_len: int,
+    *,
+    rounded_to: torch.dtype | None = None,
+) -> Decoder:
+    """Returns a decoder with seeded weights, rounded to its dtype or to another one that is narrower."""
     with torch.inference_mode():
         return build_decoder(
             config,
-            SeededWeights(config, device),
+            SeededWeights(config, device, rounded_to=rounded_to or dtype),
             dtype=dtype,
             device=device,
             max_model_len=max_model_len,

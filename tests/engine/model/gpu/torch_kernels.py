@@ -12,7 +12,7 @@ from kvscope.engine.kernels.sampling import SamplingRows
 
 
 class TorchKernels:
-    """`kernel_set.Kernels` on a CPU."""
+    """`kernel_set.Kernels` on any device."""
 
     def rms_norm(
         self, x: torch.Tensor, weight: torch.Tensor, eps: float, *, residual: torch.Tensor | None = None
@@ -40,7 +40,7 @@ class TorchKernels:
         heads = qkv.view(len(qkv), -1, head_dim)
         rotated = heads[:, : num_heads + num_kv_heads]
         if qk_norm is not None:
-            rotated = self.rms_norm(rotated, torch.ones(head_dim), eps) * qk_norm
+            rotated = self.rms_norm(rotated, rotated.new_ones(head_dim), eps) * qk_norm
         first, second = rotated.chunk(2, -1)
         c, s = cos[positions][:, None], sin[positions][:, None]
         rotated = torch.cat([first * c - second * s, second * c + first * s], -1).to(qkv.dtype)
@@ -78,7 +78,8 @@ class TorchKernels:
                 .repeat_interleave(query.shape[1] // cache.shape[1], 0)
                 for cache in (key_cache, value_cache)
             )
-            visible = torch.arange(seq_len) <= torch.arange(seq_len - (end - begin), seq_len)[:, None]
+            positions = torch.arange(seq_len, device=query.device)
+            visible = positions <= positions[seq_len - (end - begin) :, None]
             scores = (query[begin:end].transpose(0, 1) @ keys.transpose(1, 2) * scale).masked_fill(~visible, -torch.inf)
             out[begin:end] = (scores.softmax(-1) @ values).transpose(0, 1)
         return out

@@ -1,0 +1,104 @@
+"""On what the check runs: a GPU with the shapes of a real model, or a CPU with toy shapes, to try the check itself."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.gpu.seeded_model import QWEN3_0_6B, TINY
+from kvscope.engine.model.config import ModelConfig
+from kvscope.engine.model.decoder import Decoder
+from kvscope.engine.model.gpu.device_queue import CudaMark
+from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
+
+BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A device, and how large everything is on it."""
+
+    device: torch.device
+    is_dry: bool
+
+    @property
+    def config(self) -> ModelConfig:
+        return TINY if self.is_dry else QWEN3_0_6B
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """A CPU's interpreter has no quick bfloat16, and is there to run the code, not to look for rounding."""
+        return (torch.float32,) if self.is_dry else (torch.bfloat16, torch.float16, torch.float32)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the engine computes in."""
+        return torch.float32 if self.is_dry else torch.bfloat16
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        return (1, 2) if self.is_dry else (1, 32, 256)
+
+    def pick(self, real: int, dry: int) -> int:
+        """Returns a size."""
+        return dry if self.is_dry else real
+
+    def generator(self, seed: int = 0) -> torch.Generator:
+        """Returns a source of random numbers on the device."""
+        return torch.Generator(self.device).manual_seed(seed)
+
+    def wait(self) -> None:
+        """Waits for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def new_runner(self, decoder: Decoder, limits: RunnerLimits) -> GPUModelRunner:
+        """Returns a runner that has compiled its kernels and recorded its graphs."""
+        runner = GPUModelRunner(decoder, limits)
+        if not self.is_dry:
+            runner.warm_up()
+        runner.capture_graphs(StandInBackend() if self.is_dry else None)
+        return runner
+
+    def seconds(self, run: Callable[[], object]) -> float:
+        """Returns how long the device takes for one call of `run`: the median of some rounds, each of several calls."""
+        if self.is_dry:
+            began = time.perf_counter()
+            run()
+            return time.perf_counter() - began
+        for _ in range(3):
+            run()
+        per_call = self._events(run, 1)
+        num_calls = max(1, min(100, int(0.01 / max(per_call, 1e-6))))
+        return statistics.median(self._events(run, num_calls) for _ in range(7))
+
+    def _events(self, run: Callable[[], object], num_calls: int) -> float:
+        begin, end = CudaMark(), CudaMark()
+        begin.set()
+        for _ in range(num_calls):
+            run()
+        end.set()
+        end.wait()
+        return begin.ns_until(end) / 1e9 / num_calls
+
+
+@dataclass(slots=True)
+class StandInGraph:
+    """Runs again what it was made with."""
+
+    run: Callable[[], None]
+
+    def replay(self) -> None:
+        self.run()
+
+
+class StandInBackend:
+    """`GraphBackend` where there are no CUDA graphs."""
+
+    def capture(self, run: Callable[[], None]) -> StandInGraph:
+        run()
+        return StandInGraph(run)
