@@ -71,10 +71,13 @@ def _tables(state: EngineState) -> list[BlockGroup]:
 def _cached(state: EngineState) -> list[int]:
     """Returns the free blocks that can be hit, by who computed them. Grouped first: one large sort takes thrice as
     long as many small ones."""
-    by_owner: dict[str, list[tuple[int, int]]] = {}
+    by_owner: dict[str, list[int]] = {}
     cached = state.cached_from
-    for block_id in state.free_queue:
-        origin = cached.get(block_id)
-        if origin is not None:
-            by_owner.setdefault(origin[0], []).append((origin[1], block_id))
-    return [block_id for owner in sorted(by_owner) for _, block_id in sorted(by_owner[owner])]
+    for block_id in cached.keys() & state.free_queue.keys():
+        owner = cached[block_id][0]
+        if owner in by_owner:
+            by_owner[owner].append(block_id)
+        else:
+            by_owner[owner] = [block_id]
+    place = cached.__getitem__
+    return [block_id for owner in sorted(by_owner) for block_id in sorted(by_owner[owner], key=place)]

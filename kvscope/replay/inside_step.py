@@ -17,12 +17,15 @@ class InsideStep:
     """One step to walk through. Forwards it folds the events that lie between, backwards it begins anew."""
 
     def __init__(self, before: EngineState, step: int, events: Sequence[Event]) -> None:
-        """`before` is the state after the step before, which is copied."""
+        """`before` is the state after the step before. It is read again at each way back, and must stay as it is."""
         self.step = step
         self.events = events
-        self._start = before.copy()
-        self._start.begin_step(step)
-        self._state = self._start.copy()
+        self._before = before
+        self._begin()
+
+    def _begin(self) -> None:
+        self._state = self._before.copy()
+        self._state.begin_step(self.step)
         self._num_folded = 0
 
     def after(self, num_events: int) -> Moment:
@@ -31,7 +34,7 @@ class InsideStep:
         Raises `StateError` where an event contradicts the state.
         """
         if num_events < self._num_folded:
-            self._state, self._num_folded = self._start.copy(), 0
+            self._begin()
         for event in self.events[self._num_folded : num_events]:
             self._state.apply(event)
             self._num_folded += 1
@@ -39,6 +42,9 @@ class InsideStep:
 
 
 def inside(moments: Moments, moment: Moment, first_step: int) -> InsideStep:
-    """Returns the inside of a step. `moments` reads the state before it; the first step begins with an empty one."""
+    """Returns the inside of a step, valid until `moments`, which reads the state before it, is asked again.
+
+    The first step begins with an empty state.
+    """
     before = moments.at(moment.step - 1).state if moment.step > first_step else EngineState()
     return InsideStep(before, moment.step, moment.events)

@@ -81,9 +81,16 @@ def test_by_owner_one_behind_the_other_where_rows_are_few() -> None:
 
 
 def test_a_cell_of_many_blocks_never_mixes_groups_that_have_rows_of_their_own() -> None:
-    ordered = ordered_pool(owned(), OWNERS, "owner", 12, 4)
+    """13, 12 and 14 blocks in rows of 7 cells of 2 blocks; the last cell of the first row has one block alone."""
+    view = pool([NULL, *[LIVE] * 13, *[CACHED] * 12, *[FREE] * 14])
+    groups = [
+        BlockGroup("request", list(range(1, 14)), "a"),
+        BlockGroup("cached", list(range(14, 26))),
+        BlockGroup("free", list(range(26, 40))),
+    ]
+    ordered = ordered_pool(view, groups, "owner", 12, 3)
     assert ordered.grid.blocks_per_cell == 2
-    assert drawn(ordered) == ["请…  ▆▆▆▆▆", "b    +", "cac… ░", "free ·"]
+    assert drawn(ordered) == ["a    ▆▆▆▆▆▆▆", "cac… ░░░░░░", "free ·······"]
 
 
 def test_in_the_free_queue_a_row_says_which_of_its_blocks_goes_out_when() -> None:

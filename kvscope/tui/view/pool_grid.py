@@ -19,6 +19,9 @@ NO_BLOCK = 255
 LEVELS = ((1, 2), (1, 1), *((2**power, 1) for power in range(1, 32)))
 """Blocks a cell and columns a cell, the roomiest first."""
 
+NUM_LEVELS_FOR_GROUPS = 2
+"""As far as a cell is one block, groups have rows of their own rather than cells with gaps."""
+
 MAX_NAME_COLUMNS = 12
 
 GROUP_NAMES = {"cached": "cached", "free": "free", "held": "held"}
@@ -130,7 +133,7 @@ class OrderedPool:
 def ordered_pool(
     pool: PoolView, groups: Sequence[BlockGroup], order: PoolOrder, width: int, height: int
 ) -> OrderedPool:
-    """Lays the pool out in an order. Groups begin a row each where that costs no more than one step of density."""
+    """Lays the pool out in an order. Groups begin a row each where that costs no density, or the gap between cells."""
     if order == "id":
         grid = pool_grid(len(pool.status), width, height)
         return OrderedPool(view=pool, grid=grid, order=array("i", range(len(pool.status))), labels=())
@@ -139,7 +142,7 @@ def ordered_pool(
     flowing = _grid((num_blocks,), width, height, label_columns, LEVELS) or _no_grid()
     level = LEVELS.index((flowing.blocks_per_cell, flowing.cell_columns))
     sizes = [len(group.block_ids) for group in groups]
-    grouped = _grid(sizes, width, height, label_columns, LEVELS[: level + 2])
+    grouped = _grid(sizes, width, height, label_columns, LEVELS[: max(level + 1, NUM_LEVELS_FOR_GROUPS)])
     grid = grouped or flowing
     places = array("i")
     for group in groups:
@@ -151,7 +154,7 @@ def ordered_pool(
             pool,
             status=_by_place(pool.status, places, NO_BLOCK),
             change=_by_place(pool.change, places, 0),
-            ref_cnt=_by_place(pool.ref_cnt, places, 0),
+            ref_cnt=_by_place(pool.ref_cnt, places, 0) if grid.blocks_per_cell == 1 else b"",
         ),
         grid=grid,
         order=places,
