@@ -6,9 +6,12 @@ comes from the recording. One record a line, JSON, over a Unix socket in a priva
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 import msgspec
+
+from kvscope.events import EngineConfigured
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -99,6 +102,10 @@ class GetStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Asks for the engine's condition."""
 
 
+class Describe(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Asks for the model and the settings, which the recording has from its first step on."""
+
+
 class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Ends the engine process: at once (unfinished requests are aborted), or when all requests are done."""
 
@@ -106,7 +113,17 @@ class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 Command = (
-    Submit | SubmitTogether | SubmitPlan | Abort | Pause | Step | Resume | SetStopConditions | GetStatus | Shutdown
+    Submit
+    | SubmitTogether
+    | SubmitPlan
+    | Abort
+    | Pause
+    | Step
+    | Resume
+    | SetStopConditions
+    | GetStatus
+    | Describe
+    | Shutdown
 )
 
 
@@ -152,7 +169,13 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What the model's generation_config.json says, used or not."""
 
 
-Reply = Accepted | Refused | EngineStatus
+class Described(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The model and the settings, in answer to `Describe`."""
+
+    config: EngineConfigured
+
+
+Reply = Accepted | Refused | EngineStatus | Described
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,4 +207,21 @@ class EngineControl(Protocol):
 
     async def close(self) -> None:
         """Leaves the engine running."""
+        ...
+
+
+class EngineStarter(Protocol):
+    """Starts another engine beside the one that runs, which it leaves alone."""
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """What the engine was asked for: model, dtype, device, scheduler settings by their vLLM names."""
+        ...
+
+    async def start(self, choices: Mapping[str, Any]) -> EngineControl:
+        """Starts an engine, which may still fail while it loads. Raises `KvscopeError` where that is seen at once."""
+        ...
+
+    async def discard(self, control: EngineControl) -> None:
+        """Ends an engine that was started and is not wanted; nothing of it is left."""
         ...

@@ -5,19 +5,18 @@ from __future__ import annotations
 import datetime
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvscope.cli.config import ASCII_HELP, THEME_HELP, screen_config
 from kvscope.cli.engine_options import recorded_to, with_engine_options
-from kvscope.control import EngineStatus
 from kvscope.control_client import ControlClient
 from kvscope.errors import EngineError, UsageError
 from kvscope.session.build import check_model_is_there
 from kvscope.session.options import EngineOptions
-from kvscope.session.spawn import SpawnedEngine, spawn_engine
+from kvscope.session.starter import EngineStarter, StartedEngine
 
 if TYPE_CHECKING:
     from kvscope.tui.config import Config
@@ -41,14 +40,13 @@ def live(
     require_terminal("kvscope run works without one")
     config = screen_config(theme, is_ascii)
     check_model_is_there(engine.model)
-    options = recorded_to(engine, datetime.datetime.now())
-    spawned = spawn_engine(options)
-    client = ControlClient(spawned.socket_path, log_path=spawned.log_path).start()
+    starter = EngineStarter(recorded_to(engine, datetime.datetime.now()))
     try:
-        run_screen(client, config, is_chat=chat, owns_engine=True)
-        _say_how_it_ended(client.status, spawned, options.recording or "")
+        run_screen(starter.current.client, config, is_chat=chat, owns_engine=True, starter=starter)
+        _say_how_it_ended(starter.started)
     finally:
-        client.disconnect()
+        for started in starter.started:
+            started.client.disconnect()
 
 
 def require_terminal(instead: str) -> None:
@@ -57,7 +55,9 @@ def require_terminal(instead: str) -> None:
         raise UsageError(f"the screen needs a terminal, standard input or output is none: {instead}")
 
 
-def run_screen(client: ControlClient, config: Config, *, is_chat: bool, owns_engine: bool) -> None:
+def run_screen(
+    client: ControlClient, config: Config, *, is_chat: bool, owns_engine: bool, starter: EngineStarter | None = None
+) -> None:
     """Shows the engine's recording while it grows, until the screen is left."""
     from kvscope.replay import open_recording
     from kvscope.tui.app import run_app
@@ -69,22 +69,32 @@ def run_screen(client: ControlClient, config: Config, *, is_chat: bool, owns_eng
         config=config,
         is_chat=is_chat,
         owns_engine=owns_engine,
+        starter=starter,
     )
 
 
-def _say_how_it_ended(status: EngineStatus, spawned: SpawnedEngine, recording: str) -> None:
-    """Says where the recording is. Raises `EngineError` where the engine has failed."""
+def _say_how_it_ended(engines: Sequence[StartedEngine]) -> None:
+    """Says where each engine's recording is. Raises `EngineError` where the last one has failed."""
+    for engine in engines[:-1]:
+        _say_where_it_is_recorded(engine)
+    last = engines[-1]
+    status = last.client.status
     if status.phase == "failed":
-        log = f"; its log is {spawned.log_path}" if spawned.log_path.exists() else ""
-        kept = f"; what it recorded is in {recording}" if status.recording else ""
+        log = f"; its log is {last.spawned.log_path}" if last.spawned.log_path.exists() else ""
+        kept = f"; what it recorded is in {last.recording}" if status.recording else ""
         raise EngineError(f"the engine failed: {status.detail}{kept}{log}")
+    _say_where_it_is_recorded(last)
+
+
+def _say_where_it_is_recorded(engine: StartedEngine) -> None:
     from kvscope.replay.recording_file import tidy
 
+    status = engine.client.status
     try:
-        spawned.process.wait(END_TIMEOUT_S)
+        engine.spawned.process.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         num_left = status.num_running + status.num_waiting + status.num_submitted
         print(f"the engine finishes {num_left} requests and ends (kvscope attach shows it)", file=sys.stderr)
     else:
-        tidy(Path(recording))  # the screen may have held it open while the engine closed it
-    print(f"recorded in {recording}", file=sys.stderr)
+        tidy(engine.recording)  # the screen may have held it open while the engine closed it
+    print(f"recorded in {engine.recording}", file=sys.stderr)

@@ -114,7 +114,7 @@ class LLMEngine:
         self._watch = ProgressWatch(self._scheduler)
         self._stuck: Stuck | None = None
         self._record_ns = 0
-        self._record(self._configured())
+        self._record(self.configured())
 
     # --- for callers, from any thread ---------------------------------------------------------------------------------
 
@@ -394,7 +394,8 @@ class LLMEngine:
             texts = tuple(self._codec.token_bytes(token_id) for token_id in new)
             self._record(ev.TokenTextRecorded(token_ids=tuple(new), token_bytes=texts))
 
-    def _configured(self) -> ev.EngineConfigured:
+    def configured(self) -> ev.EngineConfigured:
+        """Returns the model and the settings, as the first step records them."""
         return ev.EngineConfigured(
             model=self._model.name,
             device=self._model.device,

@@ -115,7 +115,7 @@ class EngineLoop:
         except KvscopeError as error:
             return Refused(message=error.message, setting=error.setting if isinstance(error, SettingError) else "")
         finally:
-            if not isinstance(command, control.GetStatus):
+            if not isinstance(command, control.GetStatus | control.Describe):
                 self._on_change()
 
     def run_unwatched(self) -> None:
@@ -128,6 +128,10 @@ class EngineLoop:
     def _obey(self, command: control.Command) -> Reply:
         if isinstance(command, control.GetStatus):
             return self.status
+        if isinstance(command, control.Describe):
+            if self._loaded is None:
+                return Refused(message="the model is not loaded yet: wait until it is")
+            return control.Described(config=self._loaded.engine.configured())
         is_finishing = self._ending is not None and self._ending.when == "idle" and not self._is_closed
         if is_finishing and isinstance(command, control.Abort):
             return self._abort(command.request_id)

@@ -19,7 +19,7 @@ from textual.screen import Screen
 
 from kvscope.analysis.spans import Sentence
 from kvscope.analysis.text import visible
-from kvscope.control import EngineControl, EngineStatus
+from kvscope.control import EngineControl, EngineStarter, EngineStatus
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.actions import APP_BINDINGS, OPENING_ACTIONS, actions, app_bindings
@@ -40,6 +40,7 @@ from kvscope.tui.pictures import Pictures
 from kvscope.tui.places import Places
 from kvscope.tui.prompting import Prompting
 from kvscope.tui.recordings import Alignment, Recordings
+from kvscope.tui.restart import Restart
 from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.screens.modals import TextModal
@@ -52,6 +53,7 @@ from kvscope.tui.view.help import KeyHelp, help_lines
 from kvscope.tui.view.lines import Line
 from kvscope.tui.view.step import sentence_rows
 from kvscope.tui.widgets.panel import Panel
+from kvscope.tui.workloads import Workloads
 
 POLL_SECONDS = 0.06
 """How often a growing recording is looked at: well under what the eye takes for a delay."""
@@ -86,12 +88,14 @@ class KvscopeApp(App[None]):
         theme: str | None = None,
         is_chat: bool = True,
         owns_engine: bool = True,
+        starter: EngineStarter | None = None,
     ) -> None:
         """A live screen has `control`, and opens the recording that the engine's status names with `open_timeline`.
 
         `others`: recordings to switch to, closed with the screen; `alignment`: see `Recordings`.
         `is_ascii`, `theme`: instead of what `config` says.
         `owns_engine`: leaving the screen ends the engine (after a question where requests are unfinished).
+        `starter`: starts another one in its place.
         """
         theme = config.theme if theme is None else theme
         is_ascii = config.is_ascii if is_ascii is None else is_ascii
@@ -114,6 +118,8 @@ class KvscopeApp(App[None]):
         self.navigation = Navigation(self)
         self.engine = EngineCommands(self)
         self.prompting = Prompting(self, is_chat=is_chat)
+        self.workloads = Workloads(self)
+        self.restart = Restart(self, starter, open_timeline)
         self.answers = Answers(self)
         self.desk = Desk(self, open_timeline)
         self.finding = Finding(self, open_timeline)
@@ -186,8 +192,7 @@ class KvscopeApp(App[None]):
 
     def note_status(self) -> bool:
         """Takes notice of the engine's condition; True where it changed."""
-        status = self.model.status
-        self.markers.look()
+        status = self.model.engine_status
         if status is None or status == self._last_status:
             return False
         self._last_status = status
@@ -201,7 +206,7 @@ class KvscopeApp(App[None]):
         if self._open_timeline is None:
             return
         try:
-            self._take(self._open_timeline(path))
+            self.recordings.begin(self._open_timeline(path))
         except KvscopeError as error:
             self._last_status = None
             self.model.error = error.message if path.exists() else ""
@@ -328,6 +333,7 @@ def run_app(
     config: Config = DEFAULT,
     is_chat: bool = True,
     owns_engine: bool = True,
+    starter: EngineStarter | None = None,
 ) -> None:
     """Runs the screen until it is left. See `KvscopeApp`."""
     app = KvscopeApp(
@@ -340,6 +346,7 @@ def run_app(
         config=config,
         is_chat=is_chat,
         owns_engine=owns_engine,
+        starter=starter,
     )
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     try:

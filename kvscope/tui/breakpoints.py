@@ -69,20 +69,20 @@ class Breakpoints:
             self.all.append(Breakpoint(condition))
         else:
             same.is_enabled = True
-        self._tell_engine()
+        self.tell_engine()
         return None
 
     def toggle(self, index: int) -> None:
         """Turns one on or off."""
         self.all[index].is_enabled = not self.all[index].is_enabled
-        self._tell_engine()
+        self.tell_engine()
 
     def remove(self, index: int) -> None:
         """Takes one off the list."""
         del self.all[index]
-        self._tell_engine()
+        self.tell_engine()
 
-    def _tell_engine(self) -> None:
+    def tell_engine(self) -> None:
         """Sends the list: the engine holds it against each of its steps, and pauses by itself."""
         if self._model.control is not None:
             conditions = tuple(StopCondition(expression=condition.text) for condition in self.enabled)

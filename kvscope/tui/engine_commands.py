@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Literal
 from textual.timer import Timer
 
 from kvscope.analysis.text import visible
-from kvscope.control import Abort, Command, Pause, Refused, Reply, Resume, Shutdown, Step
+from kvscope.control import (
+    Abort,
+    Command,
+    Describe,
+    Described,
+    EngineStatus,
+    Pause,
+    Refused,
+    Reply,
+    Resume,
+    Shutdown,
+    Step,
+)
+from kvscope.events import EngineConfigured
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.modals import QuestionModal
 from kvscope.tui.view.lines import Line, Span
@@ -37,16 +50,23 @@ class EngineCommands:
     def _model(self) -> ScreenModel:
         return self._app.model
 
-    async def send(self, command: Command) -> Reply | None:
-        """Sends a command; a refusal is shown. None where there is no engine."""
+    async def send(self, command: Command, *, says_refusal: bool = True) -> Reply | None:
+        """Sends a command; a refusal is shown, unless the caller does that. None where there is no engine."""
         control = self._model.control
         if control is None:
             return None
         reply = await control.send(command)
-        if isinstance(reply, Refused):
+        if isinstance(reply, Refused) and says_refusal:
             self._app.say(reply.message, is_error=True)
         self._app.note_status()
         return reply
+
+    async def config(self) -> EngineConfigured | None:
+        """Returns the engine's model and settings: as they are recorded, before the first step as it says itself."""
+        if self._model.status is not None and self._model.config is not None:
+            return self._model.config
+        reply = await self.send(Describe())
+        return reply.config if isinstance(reply, Described) else None
 
     async def pause_or_run(self) -> None:
         """Live: pauses or runs the engine. Replay: plays or stops, or runs to the next breakpoint if there is one."""
@@ -122,7 +142,7 @@ class EngineCommands:
     def ask_abort(self) -> None:
         """Asks whether the selected request is to be aborted."""
         request_id = self._model.selected_id
-        if self._model.control is None:
+        if self._model.status is None:
             self._app.say("This is a recording: nothing can be aborted")
             return
         if request_id is None:
@@ -138,8 +158,8 @@ class EngineCommands:
 
     async def ask_quit(self) -> None:
         """Leaves; with requests unfinished in an engine of this session's own it asks what becomes of them."""
-        status = self._model.status
-        num_unfinished = 0 if status is None else status.num_running + status.num_waiting + status.num_submitted
+        status = self._model.engine_status
+        num_unfinished = 0 if status is None else num_unfinished_requests(status)
         if status is None or status.phase in GONE or not self._app.owns_engine:
             self._app.exit()
         elif not num_unfinished:
@@ -161,3 +181,8 @@ class EngineCommands:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.send(command), SHUTDOWN_ANSWER_S)
         self._app.exit()
+
+
+def num_unfinished_requests(status: EngineStatus) -> int:
+    """Returns how many requests an engine has not ended, those among them that are still to come."""
+    return status.num_running + status.num_waiting + status.num_submitted

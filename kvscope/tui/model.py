@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kvscope import events as ev
 from kvscope.analysis.history import request_history, turns
@@ -84,9 +85,17 @@ class ScreenModel:
     # What is there
 
     @property
-    def status(self) -> EngineStatus | None:
-        """The engine's condition; None where there is no engine to talk to."""
+    def engine_status(self) -> EngineStatus | None:
+        """The engine's condition, whatever is shown; None where there is no engine to talk to."""
         return None if self.control is None else self.control.status
+
+    @property
+    def status(self) -> EngineStatus | None:
+        """The condition of the engine whose recording is shown; None where that is nobody's who can be talked to."""
+        status = self.engine_status
+        if status is None or self.timeline is None or not status.recording:
+            return status
+        return status if self.timeline.path == Path(status.recording) else None
 
     @property
     def config(self) -> ev.EngineConfigured | None:

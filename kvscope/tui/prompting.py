@@ -47,6 +47,7 @@ class Prompting:
         """Looks at what was sent: the first request is selected, the end is followed. False where it was refused."""
         if not isinstance(reply, Accepted):
             return False
+        self._app.recordings.show_engine()
         if reply.request_id is not None:
             model = self._app.model
             model.select(reply.request_id)
@@ -65,7 +66,7 @@ class Prompting:
 
     def ask_settings(self) -> None:
         """Opens the settings that go with every prompt."""
-        status = self._app.model.status
+        status = self._app.model.engine_status
         if status is None:
             self._app.say("This is a recording: there is no engine to send a prompt to")
             return
@@ -79,7 +80,7 @@ class Prompting:
         return errors
 
     def _defaults(self) -> Mapping[str, Any]:
-        status = self._app.model.status
+        status = self._app.model.engine_status
         return {} if status is None else status.sampling
 
     def _changed(self) -> None:

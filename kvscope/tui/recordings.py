@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from textual.app import SystemCommand
@@ -79,6 +80,27 @@ class Recordings:
         for index in range(len(self.all) if self.are_several else 0):
             title = f"Recording {index + 1}: {self.name(index)}"
             yield SystemCommand(title, "shows it at the same moment", partial(self.show, index))
+
+    def begin(self, timeline: Timeline) -> None:
+        """Takes up one more recording and shows it: the one that a new engine writes."""
+        if not self.all:
+            self.all.append(timeline)
+            self._model.open(timeline)
+            return
+        self._leave_place()
+        self._app.finding.clear()
+        self.all.append(timeline)
+        self._exchange(len(self.all) - 1)
+
+    def show_engine(self) -> None:
+        """Shows the recording of the engine that can be talked to, at its end."""
+        status = self._model.engine_status
+        if status is None or self._model.status is not None:
+            return
+        for index, timeline in enumerate(self.all):
+            if timeline.path == Path(status.recording):
+                timeline.refresh()
+                self.show(index, step=timeline.last_step)
 
     def close(self) -> None:
         """Closes those that are not shown; the shown one is the model's."""

@@ -21,8 +21,8 @@ from textual.widgets import Input
 
 from kvscope.tui.widgets.prompt_line import PromptLine
 
-CLOSING_KEYS = frozenset({"enter", "escape"})
-"""Keys that leave a line to type. The prompt line stays where it is, and does both by itself in order."""
+LEAVING_KEYS = frozenset({"enter", "escape", "up", "down", "tab", "shift+tab"})
+"""Keys that may leave a line to type, for good or for the next field. The prompt line does what it does in order."""
 
 MOST_ROUNDS = 20
 """Far more than a key may need: nothing is held for ever, whatever goes wrong in a place that opens."""
@@ -64,7 +64,7 @@ class TypedAhead:
         if isinstance(focused, PromptLine):
             return None
         if isinstance(focused, Input):
-            moves = event.key in CLOSING_KEYS
+            moves = event.key in LEAVING_KEYS
         else:
             moves = event.key in self._opening_keys and event.key in self._app.screen.active_bindings
         return (focused or self._app.screen) if moves else None

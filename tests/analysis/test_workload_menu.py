@@ -6,11 +6,20 @@ from typing import Any
 
 import pytest
 
-from kvscope.analysis.workload_menu import WORKLOADS, FigureError, Rehearsal, Workload, find_workload, rehearse
+from kvscope.analysis.workload_menu import (
+    WORKLOADS,
+    FigureError,
+    FittedWorkload,
+    Rehearsal,
+    Workload,
+    find_workload,
+    rehearse,
+)
 from kvscope.control import PlannedRequest
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.settings import scheduler_config
 from kvscope.errors import UsageError
+from kvscope.events import EngineConfigured
 
 
 def config(**settings: Any) -> SchedulerConfig:
@@ -135,3 +144,41 @@ def test_a_figure_that_cannot_be_is_named_with_its_limit(name: str, figure: str,
 def test_a_workload_that_is_not_there_is_answered_with_those_that_are() -> None:
     with pytest.raises(UsageError, match="shared_prefix, long_prefill, preemption_storm, random_mix"):
         find_workload("storm")
+
+
+def configured(settings: SchedulerConfig) -> EngineConfigured:
+    return EngineConfigured(
+        model="toy",
+        device="cpu",
+        dtype="float32",
+        settings=settings.as_settings(),
+        num_gpu_blocks=settings.num_gpu_blocks,
+        block_size=settings.block_size,
+        watermark_blocks=0,
+    )
+
+
+def test_a_storm_that_a_pool_is_too_large_for_is_advised_a_pool_that_it_fits() -> None:
+    storm = FittedWorkload(find_workload("preemption_storm"), configured(config(num_gpu_blocks=65_537)))
+    forecast = storm.foretell(storm.fitted)
+    assert (forecast.rehearsal.num_preemptions, forecast.remedy) == (0, {"num_gpu_blocks": 81})
+    figures, errors = storm.read({"num_requests": "", "num_prompt_tokens": "12", "seed": "4"})
+    assert errors == {}
+    assert figures == storm.fitted | {"num_prompt_tokens": 12, "seed": 4}
+    assert len(storm.plan(figures)) == storm.fitted["num_requests"]
+
+
+def test_advice_that_would_not_help_is_not_given() -> None:
+    """One sequence at a time: more at once would help, but no setting of this workload's is in the way."""
+    mix = FittedWorkload(find_workload("random_mix"), configured(config(max_num_seqs=1)))
+    forecast = mix.foretell(mix.fitted)
+    assert (forecast.rehearsal.num_mixed_steps, forecast.remedy) == (0, {})
+
+
+def test_fields_with_no_number_are_told_apart() -> None:
+    mix = FittedWorkload(find_workload("random_mix"), configured(config()))
+    assert mix.read({"num_requests": "many", "seed": "1.5"})[1] == {
+        "num_requests": "a whole number, not 'many'",
+        "seed": "a whole number, not '1.5'",
+    }
+    assert mix.read({"num_requests": "1"})[1] == {"num_requests": "at least 2, not 1"}

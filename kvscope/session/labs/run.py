@@ -21,8 +21,8 @@ from kvscope.errors import EngineError
 from kvscope.session.build import build_engine_over, load_chosen_model
 from kvscope.session.labs.figures import Reading, read_recording
 from kvscope.session.labs.lab import Arrival, Expectation, Lab, Variant
-from kvscope.session.prompt_texts import prompt_tokens
 from kvscope.session.options import EngineOptions
+from kvscope.session.prompt_texts import prompt_tokens
 
 if TYPE_CHECKING:
     from kvscope.engine.model.loader import Model

@@ -9,8 +9,10 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
+from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input
+from textual.worker import Worker
 
 from kvscope.tui.screens.modals import Box
 from kvscope.tui.view.form import (
@@ -36,23 +38,43 @@ ROWS_AROUND = 11
 """Frame, title and the lines below the fields."""
 
 
+NEIGHBOURS = {"up": -1, "down": 1, "shift+tab": -1, "tab": 1}
+"""Keys that go to another field. The list would scroll at some of them."""
+
+
 class FieldInput(Input):
     """A field's line to type."""
+
+    class Left(Message):
+        """Another field is wanted, so many further on."""
+
+        def __init__(self, offset: int) -> None:
+            super().__init__()
+            self.offset = offset
 
     def __init__(self, field: FormField) -> None:
         super().__init__(field.text, compact=True, placeholder=field.default, select_on_focus=False)
         self.field = field
+        self.cursor_position = len(field.text)
 
     async def on_key(self, event: events.Key) -> None:
-        """Goes to the next choice, where there are no others."""
-        if event.key != "space" or not self.field.choices:
+        """Does at once what the key is bound to: left to the app, it would be done behind letters typed after it."""
+        if event.key == "space" and self.field.choices:
+            self._choose_next()
+        elif event.key in NEIGHBOURS:
+            self.post_message(self.Left(NEIGHBOURS[event.key]))
+        elif bindings := self._bindings.key_to_bindings.get(event.key):
+            await self.run_action(bindings[-1].action)
+        else:
             return
+        event.stop()
+        event.prevent_default()
+
+    def _choose_next(self) -> None:
         shown = self.value.strip() or self.field.default
         place = self.field.choices.index(shown) if shown in self.field.choices else -1
         self.value = self.field.choices[(place + 1) % len(self.field.choices)]
         self.cursor_position = len(self.value)
-        event.stop()
-        event.prevent_default()
 
 
 class FormModal(ModalScreen[None]):
@@ -60,8 +82,6 @@ class FormModal(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "close", show=False),
-        Binding("up", "other(-1)", "field before", show=False),
-        Binding("down", "other(1)", "next field", show=False),
     ]
     AUTO_FOCUS = ""
     KEYS = "⏎ applies · ↑ ↓ field · esc leaves all as it was"
@@ -77,12 +97,12 @@ class FormModal(ModalScreen[None]):
         self._names = [LinesView(is_ascii=is_ascii) for _ in self.fields]
         self._beside = [LinesView(is_ascii=is_ascii) for _ in self.fields]
         self._below = LinesView(id="form-below", is_ascii=is_ascii)
-        self._is_applying = False
+        self._applying: Worker[None] | None = None
 
     def compose(self) -> ComposeResult:
         with Box():
             yield self._title
-            with VerticalScroll(id="form-fields"):
+            with VerticalScroll(id="form-fields", can_focus=False):
                 for name, line, beside in zip(self._names, self._inputs, self._beside, strict=True):
                     yield Horizontal(name, line, beside, classes="form-row")
             yield self._below
@@ -155,11 +175,18 @@ class FormModal(ModalScreen[None]):
             self._inputs[place].cursor_position = len(self._inputs[place].value)
         self.show()
 
-    def action_other(self, offset: int) -> None:
-        self._inputs[(self.current + offset) % len(self._inputs)].focus()
+    @on(FieldInput.Left)
+    def _go_on(self, message: FieldInput.Left) -> None:
+        self._inputs[(self.current + message.offset) % len(self._inputs)].focus()
 
     def action_leave(self) -> None:
-        self.dismiss()
+        """Closes the form; while it is being applied, leaves that alone and stays."""
+        if self._applying is not None:
+            self._applying.cancel()
+            self._applying = None
+            self.show()
+        else:
+            self.dismiss()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         self.show()
@@ -178,15 +205,12 @@ class FormModal(ModalScreen[None]):
 
     @on(Input.Submitted)
     def _submitted(self) -> None:
-        if not self._is_applying:
-            self._is_applying = True
-            self.run_worker(self._do(), group="form")
+        if self._applying is None:
+            self._applying = self.run_worker(self._do(), group="form")
 
     async def _do(self) -> None:
-        try:
-            errors = await self._apply(self.texts)
-        finally:
-            self._is_applying = False
+        errors = await self._apply(self.texts)
+        self._applying = None
         if errors:
             self.show_errors(errors)
         elif self.is_current:

@@ -47,6 +47,9 @@ class TimeScreen(Screen[None]):
         Binding("less_than_sign", "speed(False)", "play slower", show=False, id="engine.slower"),
         Binding("greater_than_sign", "speed(True)", "play faster", show=False, id="engine.faster"),
         Binding("p,i", "prompt", "type a prompt", show=False, id="engine.prompt"),
+        Binding("P", "prompt_settings", "chat or raw, sampling, copies", show=False, id="engine.prompt_settings"),
+        Binding("W", "workloads", "send a workload from the menu", show=False, id="engine.workloads"),
+        Binding("R", "restart", "restart the engine with other settings", show=False, id="engine.restart"),
         Binding("x", "abort", "abort the selected request", show=False, id="engine.abort"),
         Binding("j,down", "walk(1)", "next in the list", show=False, id="move.down"),
         Binding("k,up", "walk(-1)", "previous in the list", show=False, id="move.up"),
@@ -121,11 +124,11 @@ class TimeScreen(Screen[None]):
     def action_event_kinds(self) -> None:
         self.kvscope.navigation.choose_event_kinds()
 
-    def action_search(self) -> None:
-        self.kvscope.finding.ask()
-
     def action_event_log(self) -> None:
         self.kvscope.places.open_event_log()
+
+    def action_search(self) -> None:
+        self.kvscope.finding.ask()
 
     def action_event_filter(self) -> None:
         self.kvscope.navigation.toggle_event_filter()
@@ -144,6 +147,15 @@ class TimeScreen(Screen[None]):
 
     def action_prompt(self) -> None:
         self.kvscope.open_prompt()
+
+    def action_prompt_settings(self) -> None:
+        self.kvscope.prompting.ask_settings()
+
+    def action_workloads(self) -> None:
+        self.kvscope.workloads.open()
+
+    def action_restart(self) -> None:
+        self.kvscope.restart.ask()
 
     def action_abort(self) -> None:
         self.kvscope.engine.ask_abort()

@@ -65,7 +65,7 @@ class PromptBar(Horizontal):
 
     def show(self) -> None:
         """Shows the settings that are in force."""
-        status = self.kvscope.model.status
+        status = self.kvscope.model.engine_status
         settings = self.kvscope.prompting.settings
         self._mode_view.set_lines([(Span(f" {'chat' if settings.is_chat else 'raw'} ›", "bold"),)])
         self._settings_text = visible(settings.line({} if status is None else status.sampling))

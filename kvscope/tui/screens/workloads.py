@@ -1,0 +1,120 @@
+"""The menu of workloads, and the form of one: its figures, and what they would bring about on this engine."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from kvscope.analysis.workload_menu import WORKLOADS, FittedWorkload, Forecast, Workload
+from kvscope.tui.screens.form import FormModal
+from kvscope.tui.screens.modals import Box
+from kvscope.tui.view.lines import Line
+from kvscope.tui.view.workloads import foretold_lines, menu_lines
+from kvscope.tui.widgets.lines_view import LinesView
+
+if TYPE_CHECKING:
+    from kvscope.tui.workloads import Workloads
+
+MENU_COLUMNS = 72
+PATIENCE_SECONDS = 0.15
+"""Figures that are still being typed are not rehearsed."""
+
+
+class WorkloadMenu(ModalScreen[None]):
+    """One of the workloads is chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "dismiss", "close", show=False),
+        Binding("j,down", "walk(1)", "next", show=False, id="move.down"),
+        Binding("k,up", "walk(-1)", "before", show=False, id="move.up"),
+        Binding("enter", "choose", "open", show=False, id="look.open"),
+    ]
+
+    def __init__(self, choose: Callable[[Workload], None], *, is_ascii: bool) -> None:
+        super().__init__()
+        self._choose = choose
+        self._current = 0
+        self._view = LinesView(id="workloads", is_ascii=is_ascii)
+
+    def compose(self) -> ComposeResult:
+        with Box():
+            yield self._view
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        width = min(self.app.size.width - 8, MENU_COLUMNS)
+        lines = menu_lines(self._current, width)
+        self._view.styles.width, self._view.styles.height = width, min(len(lines), self.app.size.height - 4)
+        self._view.set_lines(lines)
+
+    def action_walk(self, offset: int) -> None:
+        self._current = min(max(self._current + offset, 0), len(WORKLOADS) - 1)
+        self._show()
+
+    def action_choose(self) -> None:
+        self.dismiss()
+        self._choose(WORKLOADS[self._current])
+
+    def on_key(self, event: events.Key) -> None:
+        if event.character and event.character.isdigit() and 1 <= int(event.character) <= len(WORKLOADS):
+            event.stop()
+            self._current = int(event.character) - 1
+            self.action_choose()
+
+
+class WorkloadForm(FormModal):
+    """The figures of a workload. Each change is rehearsed, enter sends it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+r", "remedy", "restart with settings that bring it about", show=False),
+    ]
+    KEYS = "⏎ sends it · ↑ ↓ field · esc leaves"
+
+    def __init__(self, workloads: Workloads, fitted: FittedWorkload, *, is_ascii: bool) -> None:
+        super().__init__(
+            fitted.workload.title.upper(), workloads.fields(fitted), partial(workloads.send, fitted), is_ascii=is_ascii
+        )
+        self._workloads = workloads
+        self._fitted = fitted
+        self._forecast: Forecast | None = None
+        self._is_left = threading.Event()
+
+    def on_unmount(self) -> None:
+        self._is_left.set()
+
+    def notes(self) -> Sequence[Line]:
+        return foretold_lines(self._fitted.workload, self._forecast, self.inner_width, is_idle=self._workloads.is_idle)
+
+    def texts_changed(self) -> None:
+        """Rehearses the figures, unless there is something wrong with them."""
+        self._is_left.set()
+        self._is_left = threading.Event()
+        self.run_worker(self._rehearse(self._is_left), group="rehearsal", exclusive=True)
+
+    async def _rehearse(self, is_left: threading.Event) -> None:
+        self._forecast = None
+        figures, self.errors = self._fitted.read(self.texts)
+        self.show()
+        if self.errors:
+            return
+        await asyncio.sleep(PATIENCE_SECONDS)
+        self._forecast = await asyncio.to_thread(self._fitted.foretell, figures, is_left.is_set)
+        self.show()
+
+    def action_remedy(self) -> None:
+        if self._forecast is not None and self._forecast.remedy:
+            self.dismiss()
+            self._workloads.restart_with(self._fitted, self._forecast.remedy)
