@@ -171,7 +171,7 @@ def usage(launch: Launch, capability: int) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        command = [CUOBJDUMP, "--dump-resource-usage", file.name]
+        command = [str(CUOBJDUMP), "--dump-resource-usage", file.name]
         report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     counts = {name: int(count) for name, count in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", report)}
     pointers = [value for value in launch.arguments.values() if isinstance(value, torch.Tensor)]

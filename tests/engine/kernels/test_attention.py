@@ -9,7 +9,7 @@ import torch
 
 from kvscope.engine.kernels import attention as attention_module
 from kvscope.engine.kernels.attention import AttentionBatch, paged_attention
-from kvscope.engine.kernels.launch import DeviceProfile
+from kvscope.engine.kernels.launch import DeviceProfile, Launch
 from kvscope.engine.model import attention as torch_path
 from tests.engine.kernels.attention_step import AttentionStep, attention_step
 from tests.engine.kernels.closeness import assert_close
@@ -180,12 +180,12 @@ def test_as_many_splits_as_occupy_the_device(
     monkeypatch: pytest.MonkeyPatch, num_seqs: int, max_seq_len: int, num_splits: int
 ) -> None:
     """Eight key/value heads on 132 processors, two programs each: 264 programs, none with less than 256 keys."""
-    grids = []
+    grids: list[tuple[int, int, int]] = []
 
-    def keep(launch: attention_module.Launch) -> None:
+    def keep(launch: Launch) -> None:
         grids.append(launch.grid)
 
-    monkeypatch.setattr(attention_module.Launch, "run", keep)
+    monkeypatch.setattr(Launch, "run", keep)
     batch = AttentionBatch(
         query_starts=torch.zeros(num_seqs + 1, dtype=torch.int32),
         seq_lens=torch.zeros(num_seqs, dtype=torch.int32),
