@@ -21,6 +21,9 @@ from kvscope.replay.timeline import StepSummary
 from kvscope.state import EngineState
 from tests.recording.runs import BUSY_RUNS, OFTEN, Steps, golden_steps, record, write
 
+LONG_RUN = "rand1021"
+"""Long enough for ways of many steps."""
+
 
 @cache
 def folded(name: str) -> list[EngineState]:
@@ -221,3 +224,35 @@ def test_the_text_of_tokens(timeline: MemoryTimeline) -> None:
     assert memory.token_bytes([7]) == [b"later"]
     memory.close()
     assert timeline.token_bytes([1]) == [None]
+
+
+@pytest.mark.parametrize("deltas", [0, 3])
+def test_walks_of_all_kinds_have_the_folded_state(tmp_path: Path, deltas: int) -> None:
+    """Back and forth by steps and tens: what is kept for the way back is used, or not, and is never wrong."""
+    steps, states = golden_steps(LONG_RUN), folded(LONG_RUN)
+    chance = random.Random(3)
+    policy = CheckpointPolicy(work=2000, deltas_per_base=deltas)
+    with open_recording(record(tmp_path / "run.db", steps, policy)) as replay:
+        step = len(steps) - 1
+        for _ in range(400):
+            assert_same(replay.at(step).state, states[step])
+            by = chance.choice((-1, -1, -1, 1, -10, 10, -3, -30))
+            step = min(max(step + by, 0), len(steps) - 1) or len(steps) - 1
+
+
+def test_damage_is_met_only_where_one_goes(tmp_path: Path) -> None:
+    """Every step on this side of the damage has its state; one step further and it is named."""
+    steps, states = golden_steps(LONG_RUN), folded(LONG_RUN)
+    path = record(tmp_path / "run.db", steps, CheckpointPolicy(work=3000))
+    with open_recording(path) as replay:
+        checkpoint = replay.checkpoint_step_before(len(steps) - 1)
+    assert checkpoint > 20
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM events WHERE step = ? AND seq = 1", (checkpoint - 1,))
+    connection.commit()
+    connection.close()
+    with open_recording(path) as replay:
+        for step in range(len(steps) - 1, checkpoint, -1):
+            assert_same(replay.at(step).state, states[step])
+        with pytest.raises(RecordingError, match=f"step {checkpoint - 1} holds"):
+            replay.at(checkpoint)
