@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from kvscope.cli.bench import scheduler
+from kvscope.cli.bench import kernels, scheduler
 
 bench = typer.Typer(help="Measure kvscope's own parts.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -14,7 +14,7 @@ def group() -> None:
     """Measure kvscope's own parts."""
 
 
-BENCHMARKS = (scheduler,)
+BENCHMARKS = (scheduler, kernels)
 for benchmark in BENCHMARKS:
     benchmark.register(bench)
 
