@@ -12,12 +12,12 @@ import torch
 
 from benchmarks.gpu.rows import Rows
 from benchmarks.gpu.setup import BLOCK_SIZE, Setup
+from benchmarks.gpu.torch_kernels import TorchKernels
 from kvscope.engine.kernels.activation import silu_and_mul
 from kvscope.engine.kernels.attention import AttentionBatch, paged_attention
 from kvscope.engine.kernels.norm import rms_norm
 from kvscope.engine.kernels.rotary import rotate_and_cache
 from kvscope.engine.kernels.sampling import SamplingRows, sample
-from tests.engine.model.gpu.torch_kernels import TorchKernels
 
 ORACLE = TorchKernels()
 MAX_ROUNDINGS = 6

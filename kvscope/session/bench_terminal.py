@@ -17,6 +17,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rich.cells import cell_len
 
@@ -143,8 +144,53 @@ class TerminalCommand:
         """
         deadline = time.monotonic() + timeout_s
         while not is_painted():
-            ready, _, _ = select.select([self._terminal], [], [], max(deadline - time.monotonic(), 0))
-            if not ready:
+            if not self._paint(max(deadline - time.monotonic(), 0)):
                 return False
-            self.screen.feed(os.read(self._terminal, 1 << 16))
         return True
+
+    def wait_until_quiet(self, quiet_s: float, *, timeout_s: float) -> float:
+        """Paints what comes until nothing has come for so long; returns when the last of it came.
+
+        Moments are of `time.perf_counter`; before anything comes, it is the moment of the call.
+        """
+        last = time.perf_counter()
+        deadline = last + timeout_s
+        while self._paint(quiet_s):
+            last = time.perf_counter()
+            if last > deadline:
+                break
+        return last
+
+    def resident_bytes(self) -> int:
+        """Returns the memory that the command's process holds now; 0 where the system does not tell."""
+        return resident_bytes(self.process.pid)
+
+    def cpu_ms(self) -> float:
+        """Returns the processor time that the command's process has used; 0 where the system does not tell."""
+        return cpu_ms(self.process.pid)
+
+    def _paint(self, timeout_s: float) -> bool:
+        """Paints what has come, or comes within the time; False where nothing does."""
+        ready, _, _ = select.select([self._terminal], [], [], timeout_s)
+        if ready:
+            self.screen.feed(os.read(self._terminal, 1 << 16))
+        return bool(ready)
+
+
+def resident_bytes(pid: int) -> int:
+    """Returns the resident memory of a process; 0 where the system does not tell."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def cpu_ms(pid: int) -> float:
+    """Returns the processor time that a process has used, of the threads that it still has; 0 where nobody tells."""
+    total_ns = 0
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            total_ns += int((thread / "schedstat").read_text().split()[0])
+    return total_ns / 1e6
