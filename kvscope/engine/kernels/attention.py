@@ -6,6 +6,7 @@ token i belongs to sequence i, and padding sequences (length 0) may stand among 
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -27,10 +28,12 @@ HEAD_DIMS = (64, 80, 96, 128)
 BLOCK_SIZES = (8, 16, 32, 64)
 MAX_HEADS_PER_KV_HEAD = 64
 MAX_SPLITS = 64
-_MIN_SPLIT_TOKENS = 256
-"""A shorter part of a context costs more in its program's start and in the sum than it saves."""
-_PROGRAMS_PER_PROCESSOR = 2
-"""As many decode programs fit into a processor's shared memory side by side (see `_tiling`)."""
+_MIN_SPLIT_TOKENS = 128
+"""A shorter part of a context costs more in its program's start and in the sum than it saves: two tiles of 128 wide
+heads."""
+_MOST_PROGRAMS = 4
+"""Contexts are not cut into more programs for each processor: two have enough loads under way to fill its share of the
+memory's rate, more only even out who has how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +96,12 @@ def paged_attention(
     num_tokens, num_heads, head_dim = query.shape
     _, num_kv_heads, block_size, _ = key_cache.shape
     is_decode_only = batch.max_query_len == 1
-    num_splits = _num_splits(num_splits, batch, num_kv_heads, profile)
     group, padded_dim = num_heads // num_kv_heads, next_power_of_2(head_dim)
     tiling = _tiling(profile, query.dtype, padded_dim, group, is_decode_only)
+    if num_splits is None:
+        num_splits = _num_splits(batch.num_seqs * num_kv_heads, profile.num_processors, batch.max_seq_len)
+    if not 1 <= num_splits <= MAX_SPLITS:
+        raise ValueError(f"num_splits is {num_splits}; 1 to {MAX_SPLITS} are possible")
     num_tiles = batch.num_seqs
     if not is_decode_only:
         num_tiles += num_tokens // (tiling.prefill_rows // group)
@@ -106,7 +112,6 @@ def paged_attention(
         "NUM_HEADS": num_heads,
         "HEAD_DIM": head_dim,
         "PADDED_DIM": padded_dim,
-        "NUM_SPLITS": num_splits,
         "MIN_SPLIT": _MIN_SPLIT_TOKENS,
         "IS_DECODE_ONLY": is_decode_only,
         "TILE": tiling.tile,
@@ -149,8 +154,9 @@ def paged_attention(
                 "out_ptr": out,
                 "query_starts_ptr": batch.query_starts,
                 "seq_lens_ptr": batch.seq_lens,
+                "num_splits": num_splits,
             },
-            constants=shared,
+            constants={**shared, "PADDED_SPLITS": next_power_of_2(num_splits)},
             num_warps=4,
             num_stages=1,
         ).run()
@@ -164,38 +170,42 @@ class _Tiling:
     prefill_rows: int
     tile: int
     num_warps: int
-    num_stages: int
+    num_stages: int = 3
+    """One tile is computed with, one is on its way."""
 
 
 def _tiling(profile: DeviceProfile, dtype: torch.dtype, padded_dim: int, group: int, is_decode_only: bool) -> _Tiling:
     """A few fixed choices instead of a search, so that the same step gives the same numbers on every run.
 
-    All are free of register spills on 8.0, 9.0 and 10.0 (see the tests), and take less than 100 KiB of shared memory
-    where a processor has no more. Three stages: one tile is computed with, one is on its way.
+    All are free of register spills on 8.0, 9.0 and 10.0, and but for the largest take less than the 99 KiB of shared
+    memory that smaller GPUs have (see the tests).
     """
     if dtype == torch.float32:
         # Products of three parts hold the query twice in registers: more than 16 rows spill.
-        return _Tiling(prefill_rows=max(16, next_power_of_2(group)), tile=32, num_warps=4, num_stages=3)
-    # 32 KiB of keys and values, and of these two: a decode takes 72 KiB of shared memory, so that several programs share
-    # a processor.
+        return _Tiling(prefill_rows=max(16, next_power_of_2(group)), tile=32, num_warps=4)
+    # 32 KiB of keys and values, and of these two: a decode takes 70 KiB, so that three share a processor of Hopper's.
     tile = 8192 // padded_dim
     if is_decode_only:
-        return _Tiling(prefill_rows=64, tile=tile, num_warps=4, num_stages=3)
+        return _Tiling(prefill_rows=64, tile=tile, num_warps=4)
     # From Hopper on, data centre chips multiply out of shared memory: two groups of four warps with 64 rows each, in
     # 128 KiB. Others hold the query in registers, and may have no more than 99 KiB: half as many rows.
     is_large = profile.capability >= 90 and profile.shared_bytes >= 160 << 10
-    return _Tiling(prefill_rows=128 if is_large else 64, tile=tile, num_warps=8, num_stages=3)
+    return _Tiling(prefill_rows=128 if is_large else 64, tile=tile, num_warps=8)
 
 
-def _num_splits(wanted: int | None, batch: AttentionBatch, num_kv_heads: int, profile: DeviceProfile) -> int:
-    """Returns a power of two: enough parts of a context to occupy the device, none shorter than is worth it."""
-    if wanted is None:
-        num_programs = max(batch.num_seqs * num_kv_heads, 1)
-        wanted = -(-_PROGRAMS_PER_PROCESSOR * profile.num_processors // num_programs)
-        wanted = min(wanted, MAX_SPLITS, max(batch.max_seq_len // _MIN_SPLIT_TOKENS, 1))
-    if not 1 <= wanted <= MAX_SPLITS:
-        raise ValueError(f"num_splits is {wanted}; 1 to {MAX_SPLITS} are possible")
-    return next_power_of_2(wanted)
+@functools.cache
+def _num_splits(num_programs: int, num_processors: int, max_seq_len: int) -> int:
+    """Returns in how many parts contexts are cut: so that processors have equally many programs, about two each.
+
+    num_programs: without splits. Where they are many already, contexts stay whole.
+    """
+    most = min(max_seq_len // _MIN_SPLIT_TOKENS, MAX_SPLITS, _MOST_PROGRAMS * num_processors // max(num_programs, 1))
+
+    def preference(num_splits: int) -> tuple[float, float]:
+        programs = num_programs * num_splits / num_processors
+        return round(programs / max(math.ceil(programs), 1), 2), -abs(programs - 2)
+
+    return max(range(1, max(most, 1) + 1), key=preference)
 
 
 def _check(query: torch.Tensor, key_cache: torch.Tensor, value_cache: torch.Tensor, batch: AttentionBatch) -> None:

@@ -35,11 +35,11 @@ def attend(step: AttentionStep, num_splits: int | None) -> torch.Tensor:
         pytest.param(torch.float16, (4, 4), 80, 64, [63, 64, 65, 1], 1, id="f16-80"),
         pytest.param(torch.float32, (4, 2), 96, 32, [31, 32, 33, 64], 1, id="f32-96"),
         pytest.param(torch.bfloat16, (20, 1), 128, 16, [1, 40], 1, id="bf16-128-one-kv-head"),
-        # The shortest split is 256 keys: one key into the second, the last split full, splits of nothing.
-        pytest.param(torch.float32, (4, 2), 64, 16, [256, 257, 1, 512, 0], 2, id="f32-64-split-2"),
-        pytest.param(torch.float16, (3, 1), 128, 32, [1040, 300, 256], 4, id="f16-128-split-4"),
-        pytest.param(torch.bfloat16, (2, 2), 80, 8, [513, 2], 16, id="bf16-80-split-16"),
-        pytest.param(torch.float32, (2, 1), 96, 64, [700, 3], 3, id="f32-96-split-3-becomes-4"),
+        # The shortest split has 128 keys: one key into the second, the last split full, splits of nothing.
+        pytest.param(torch.float32, (4, 2), 64, 16, [128, 129, 1, 256, 0], 2, id="f32-64-split-2"),
+        pytest.param(torch.float16, (3, 1), 128, 32, [520, 300, 128], 4, id="f16-128-split-4"),
+        pytest.param(torch.bfloat16, (2, 2), 80, 8, [257, 2], 16, id="bf16-80-split-16"),
+        pytest.param(torch.float32, (2, 1), 96, 64, [450, 3], 3, id="f32-96-split-3"),
     ],
 )
 def test_decodes(
@@ -74,13 +74,13 @@ def test_decodes(
             (4, 2),
             96,
             32,
-            [(0, 0), (300, 1), (10, 10), (1, 1), (0, 0), (2, 2), (33, 1), (40, 3), (0, 0)],
+            [(0, 0), (150, 1), (10, 10), (1, 1), (0, 0), (2, 2), (33, 1), (40, 3), (0, 0)],
             id="f32-mixed",
         ),
         pytest.param(
-            torch.bfloat16, HOPPER, (4, 2), 128, 64, [(140, 70), (700, 1), (65, 65), (64, 1)], id="bf16-mixed"
+            torch.bfloat16, HOPPER, (4, 2), 128, 64, [(140, 70), (350, 1), (65, 65), (64, 1)], id="bf16-mixed"
         ),
-        pytest.param(torch.float16, AMPERE, (2, 2), 80, 8, [(100, 1), (65, 65), (7, 1)], id="f16-mixed-ampere"),
+        pytest.param(torch.float16, AMPERE, (2, 2), 80, 8, [(170, 1), (65, 65), (7, 1)], id="f16-mixed-ampere"),
     ],
 )
 @pytest.mark.parametrize("num_splits", [1, 2])
@@ -174,12 +174,21 @@ def test_a_step_of_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("num_seqs", "max_seq_len", "num_splits"),
-    [(1, 40_960, 64), (1, 4096, 16), (1, 255, 1), (8, 40_960, 8), (32, 40_960, 2), (33, 40_960, 1), (256, 40_960, 1)],
+    [
+        (1, 40_960, 33),  # 264 programs, two for each processor
+        (1, 4096, 32),  # none with less than 128 keys
+        (1, 255, 1),
+        (8, 40_960, 4),  # 256 programs
+        (17, 40_960, 3),  # 136 would leave nearly half idle, 408 a quarter
+        (32, 40_960, 1),
+        (33, 40_960, 1),
+        (256, 40_960, 1),
+    ],
 )
 def test_as_many_splits_as_occupy_the_device(
     monkeypatch: pytest.MonkeyPatch, num_seqs: int, max_seq_len: int, num_splits: int
 ) -> None:
-    """Eight key/value heads on 132 processors, two programs each: 264 programs, none with less than 256 keys."""
+    """Eight key/value heads, so many programs a sequence, on 132 processors."""
     grids: list[tuple[int, int, int]] = []
 
     def keep(launch: Launch) -> None:

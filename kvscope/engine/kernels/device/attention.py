@@ -30,7 +30,6 @@ def attention_kernel(
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
     MIN_SPLIT: tl.constexpr,
     IS_DECODE_ONLY: tl.constexpr,
     DECODE_ROWS: tl.constexpr,
@@ -61,7 +60,6 @@ def attention_kernel(
             HEAD_DIM,
             PADDED_DIM,
             BLOCK_SIZE,
-            NUM_SPLITS,
             MIN_SPLIT,
             DECODE_ROWS,
             TILE,
@@ -97,7 +95,6 @@ def attention_kernel(
                     HEAD_DIM,
                     PADDED_DIM,
                     BLOCK_SIZE,
-                    NUM_SPLITS,
                     MIN_SPLIT,
                     DECODE_ROWS,
                     TILE,
@@ -132,10 +129,11 @@ def sum_splits_kernel(
     out_ptr,
     query_starts_ptr,
     seq_lens_ptr,
+    num_splits,
     NUM_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
+    PADDED_SPLITS: tl.constexpr,
     MIN_SPLIT: tl.constexpr,
     IS_DECODE_ONLY: tl.constexpr,
     TILE: tl.constexpr,
@@ -149,13 +147,13 @@ def sum_splits_kernel(
     if not IS_DECODE_ONLY:
         token = tl.load(query_starts_ptr + seq)
         is_decode = tl.load(query_starts_ptr + seq + 1) - token == 1
-    split_len = _split_len(seq_len, NUM_SPLITS, MIN_SPLIT, TILE)
+    split_len = _split_len(seq_len, num_splits, MIN_SPLIT, TILE)
     if is_decode & (split_len < seq_len):
-        splits = tl.arange(0, NUM_SPLITS)
+        splits = tl.arange(0, PADDED_SPLITS)
         dims = tl.arange(0, PADDED_DIM)
         is_dim = dims < HEAD_DIM
         is_split = splits * split_len < seq_len
-        part = (seq.to(tl.int64) * NUM_HEADS + head) * NUM_SPLITS + splits
+        part = (seq.to(tl.int64) * NUM_HEADS + head) * num_splits + splits
         peaks = tl.load(stats_ptr + part * 2, mask=is_split, other=float("-inf"))
         totals = tl.load(stats_ptr + part * 2 + 1, mask=is_split, other=0.0)
         rescale = tl.exp2(peaks - tl.max(peaks, 0))
@@ -170,9 +168,9 @@ def sum_splits_kernel(
 
 
 @triton.jit
-def _split_len(seq_len, NUM_SPLITS: tl.constexpr, MIN_SPLIT: tl.constexpr, TILE: tl.constexpr):
+def _split_len(seq_len, num_splits, MIN_SPLIT: tl.constexpr, TILE: tl.constexpr):
     """Returns how many keys a split has, a multiple of TILE; the last has fewer, and those behind it none."""
-    even = tl.cdiv(tl.cdiv(seq_len, NUM_SPLITS), TILE) * TILE
+    even = tl.cdiv(tl.cdiv(seq_len, num_splits), TILE) * TILE
     return tl.maximum(even, MIN_SPLIT)
 
 
@@ -209,14 +207,14 @@ def _decode(
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
     MIN_SPLIT: tl.constexpr,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
 ):
     """One token against its split of the context. A row is a query head."""
     GROUP: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
-    split_len = _split_len(seq_len, NUM_SPLITS, MIN_SPLIT, TILE)
+    num_splits = tl.num_programs(2)
+    split_len = _split_len(seq_len, num_splits, MIN_SPLIT, TILE)
     first = split * split_len
     # Split 0 runs for a padding sequence too: it writes zeros.
     if (first < seq_len) | (split == 0):
@@ -250,7 +248,7 @@ def _decode(
             out = acc / tl.where(total > 0, total, 1.0)[:, None]
             tl.store(out_ptr + out_offsets, out.to(out_ptr.dtype.element_ty), mask=is_row)
         else:
-            parts = (seq.to(tl.int64) * NUM_HEADS + heads) * NUM_SPLITS + split
+            parts = (seq.to(tl.int64) * NUM_HEADS + heads) * num_splits + split
             tl.store(partial_ptr + parts[:, None] * HEAD_DIM + dims[None, :], acc, mask=is_row)
             tl.store(stats_ptr + parts * 2, peak, mask=rows < GROUP)
             tl.store(stats_ptr + parts * 2 + 1, total, mask=rows < GROUP)
