@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 from kvscope.engine.model.execution import ExecutionPath, choose_path, problem_of
 from kvscope.engine.model.loader import Model
 from kvscope.engine.model.memory import check_fits, free_memory_bytes, gpu_step_bytes
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.output import ModelRunner
-from kvscope.errors import EngineError
+from kvscope.errors import EngineError, ModelError
 
 Report = Callable[[str, float | None], None]
 
@@ -76,16 +78,33 @@ def build_runner(model: Model, config: SchedulerConfig, path: ExecutionPath, rep
         max_num_seqs=config.max_num_seqs,
         max_model_len=config.max_model_len,
     )
-    runner = GPUModelRunner(model.decoder, limits)
-    what, advice = "compiling the kernels", "--kernels torch"
+    what, advice = "making the runner", "--kernels torch"
     try:
+        runner = GPUModelRunner(model.decoder, limits)
+        what = "compiling the kernels"
         runner.warm_up(report, compiles_decodes=not path.has_graphs)
-        free_bytes = free_memory_bytes(device) or 0
+        free_bytes = _free_bytes(device)
         if path.has_graphs:
             what, advice = "recording CUDA graphs", "--enforce-eager"
             runner.capture_graphs(on_progress=report)
+    except torch.OutOfMemoryError as error:
+        raise ModelError(
+            f"{what} found no memory beside {config.num_gpu_blocks:,} blocks ({num_bytes >> 20:,} MiB of KV cache); "
+            "set --num-gpu-blocks, --max-num-batched-tokens or --max-num-seqs lower"
+        ) from error
     except Exception as error:  # Triton's and CUDA's errors have no common class
-        first_line = (str(error).splitlines() or [""])[0]
-        raise EngineError(f"{what} failed: {type(error).__name__}: {first_line}; take {advice}") from error
+        raise EngineError(f"{what} failed: {_describe(error)}; take {advice}") from error
     num_graphs = len(runner.graphs) if runner.graphs is not None else 0
-    return BuiltRunner(runner, path, num_graphs, max(free_bytes - (free_memory_bytes(device) or 0), 0))
+    return BuiltRunner(runner, path, num_graphs, max(free_bytes - _free_bytes(device), 0))
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Returns the device's free memory, what torch holds without using it among it."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return free_memory_bytes(device) or 0
+
+
+def _describe(error: Exception) -> str:
+    """Returns the error in one line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -86,6 +86,7 @@ class BlockTables:
                 row = self._begin(request, row)
             rows.append(row.index)
             num_blocks = len(request.block_ids)
+            assert num_blocks <= self.num_columns, f"{request.request_id} has more than {self.num_columns} blocks"
             if num_blocks > row.num_blocks:
                 starts.append(row.index * self.num_columns + row.num_blocks)
                 new.append(request.block_ids[row.num_blocks :])

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from benchmarks.gpu.torch_kernels import TorchKernels
 from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
 from kvscope.engine.model.loader import Model, load_model
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput
 from kvscope.engine.scheduling.request import Request, SamplingParams
 from tests.engine.model.gpu.poisoned import PoisonedQueue, RecordingBackend
-from tests.engine.model.gpu.torch_kernels import TorchKernels
 from tests.engine.model.run_model import make_request, run_prompts
 
 

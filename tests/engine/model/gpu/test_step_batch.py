@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from benchmarks.gpu.torch_kernels import TorchKernels
 from kvscope.engine.model.gpu.device_sampler import DeviceSampler
 from kvscope.engine.model.gpu.step_batch import StepBatch, StepBatcher
 from kvscope.engine.model.gpu.step_buffer import Section
@@ -12,7 +13,6 @@ from kvscope.engine.model.sampler import Sampler, SamplingRow
 from kvscope.engine.scheduling.output import SchedulerOutput
 from kvscope.engine.scheduling.request import Request, SamplingParams
 from tests.engine.model.gpu.poisoned import PoisonedQueue
-from tests.engine.model.gpu.torch_kernels import TorchKernels
 
 BLOCK_SIZE = 4
 
