@@ -142,22 +142,22 @@ def launch_everything(*, is_all: bool) -> None:
 
 
 def compile_launch(launch: Launch, capability: int) -> Any:
-    """Compiles as a real launch would be: integers that are 1 or multiples of 16 are told, tensors are aligned."""
+    """Compiles as a real launch would be: what the kernel may know of alignment is told, tensors are aligned."""
     signature, constants, attributes = {}, {}, {}
-    for place, name in enumerate(launch.kernel.arg_names):
+    for place, (name, parameter) in enumerate(zip(launch.kernel.arg_names, launch.kernel.params, strict=True)):
         value = {**launch.arguments, **launch.constants}[name]
-        if name in launch.constants or value is None or (isinstance(value, int) and value == 1):
+        is_aligned = not parameter.do_not_specialize_on_alignment
+        if name in launch.constants or value is None:
             signature[name] = "constexpr"
             constants[(place,)] = value
-        elif isinstance(value, torch.Tensor):
+            continue
+        if isinstance(value, torch.Tensor):
             signature[name] = "*" + TYPES[value.dtype]
-            attributes[(place,)] = [["tt.divisibility", 16]]
-        elif isinstance(value, int):
-            signature[name] = "i32"
-            if value % 16 == 0:
-                attributes[(place,)] = [["tt.divisibility", 16]]
         else:
-            signature[name] = "fp32"
+            signature[name] = "i32" if isinstance(value, int) else "fp32"
+            is_aligned &= not parameter.do_not_specialize and isinstance(value, int) and value % 16 == 0
+        if is_aligned:
+            attributes[(place,)] = [["tt.divisibility", 16]]
     return triton.compile(
         ASTSource(fn=launch.kernel, signature=signature, constexprs=constants, attrs=attributes),
         target=GPUTarget("cuda", capability, 32),

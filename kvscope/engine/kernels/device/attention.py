@@ -11,7 +11,10 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["num_seqs"],
+    do_not_specialize_on_alignment=["query_starts_ptr", "seq_lens_ptr", "block_tables_ptr", "table_stride"],
+)
 def attention_kernel(
     query_ptr,
     key_ptr,
@@ -122,7 +125,7 @@ def attention_kernel(
             )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"], do_not_specialize_on_alignment=["query_starts_ptr", "seq_lens_ptr"])
 def sum_splits_kernel(
     partial_ptr,
     stats_ptr,

@@ -11,7 +11,17 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize_on_alignment=[
+        "temperatures_ptr",
+        "top_ks_ptr",
+        "top_ps_ptr",
+        "min_ps_ptr",
+        "seeds_ptr",
+        "indices_ptr",
+        "out_ptr",
+    ]
+)
 def sample_kernel(
     logits_ptr,
     row_stride,
