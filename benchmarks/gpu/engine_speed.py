@@ -21,7 +21,7 @@ from kvscope.engine.llm_engine import LLMEngine, ModelDescription
 from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
 from kvscope.engine.model.model_runner import TorchModelRunner
 from kvscope.engine.scheduling.config import SchedulerConfig
-from kvscope.engine.scheduling.output import ModelRunner
+from kvscope.engine.scheduling.output import ModelRunner, SchedulerOutput
 from kvscope.engine.scheduling.request import Request, SamplingParams
 from kvscope.events import EventSink, NullSink
 
@@ -94,6 +94,33 @@ def measure_graphs(setup: Setup, rows: Rows) -> None:
         )
         if batch in (graphs.sizes if graphs else ()):
             rows.check_equal(f"decode step of {batch}: tokens that graphs change", differing, 0)
+    runner.graphs = graphs
+    _check_that_no_step_waits(setup, runner)
+    rows.add("steps wait for the device at their end only", "yes" if setup.device.type == "cuda" else "not looked at")
+
+
+def _check_that_no_step_waits(setup: Setup, runner: GPUModelRunner) -> None:
+    """Makes a prefill, a mixed step and a decode, greedy and random. Raises `RuntimeError` where torch has to wait.
+
+    The one wait at a step's end is for an event, which torch does not count.
+    """
+    greedy, random = decoding(2, 17, 8, setup)
+    random.sampling = SamplingParams(temperature=1.0, top_k=5, top_p=0.9, max_tokens=8)
+    greedy.num_computed_tokens, random.num_computed_tokens = 0, 16
+    mode = torch.cuda.get_sync_debug_mode() if setup.device.type == "cuda" else 0
+    try:
+        if setup.device.type == "cuda":
+            torch.cuda.set_sync_debug_mode("error")
+        for counts in ([17, 1], [1, 1]):
+            for request, count in zip((greedy, random), counts, strict=True):
+                request.num_computed_tokens += count
+            sampled = runner.execute(SchedulerOutput(0, [greedy, random], counts)).sampled_token_ids
+            for request, token_ids in zip((greedy, random), sampled, strict=True):
+                request.all_token_ids += token_ids
+    finally:
+        if setup.device.type == "cuda":
+            torch.cuda.set_sync_debug_mode(mode)
+    forget(runner, [greedy, random])
 
 
 def measure_throughput(setup: Setup, rows: Rows) -> None:

@@ -20,9 +20,9 @@ from kvscope.engine.kernels.rotary import rotate_and_cache
 from kvscope.engine.kernels.sampling import SamplingRows, sample
 
 ORACLE = TorchKernels()
-MAX_ROUNDINGS = 6
-"""Of the output's dtype. An accumulation in float32 is exact beside it, but softmax weights are rounded before they are
-multiplied, and float32's products are made of three."""
+MAX_ROUNDINGS = {torch.bfloat16: 6, torch.float16: 6, torch.float32: 40}
+"""Of the output's dtype. An accumulation in float32 is exact beside the narrow ones, but softmax weights are rounded
+before they are multiplied; float32's products are made of three on a GPU, and lose some last bits."""
 
 
 def check_kernels(setup: Setup, rows: Rows) -> None:
@@ -204,7 +204,7 @@ def _compare(rows: Rows, name: str, dtype: torch.dtype, found: torch.Tensor, exp
         return
     error = (found.double() - expected.double()).masked_fill(is_nan, 0).abs().max()
     unit = expected.double().masked_fill(is_nan, 0).abs().max() * torch.finfo(dtype).eps
-    rows.check(f"{name}, {_name(dtype)}: error", float(error / unit), MAX_ROUNDINGS, "roundings")
+    rows.check(f"{name}, {_name(dtype)}: error", float(error / unit), MAX_ROUNDINGS[dtype], "roundings")
 
 
 def _num_different(found: torch.Tensor, expected: torch.Tensor) -> int:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
+from benchmarks.gpu.poisoned import RecordingBackend
 from benchmarks.gpu.seeded_model import QWEN3_0_6B, TINY
 from kvscope.engine.model.config import ModelConfig
 from kvscope.engine.model.decoder import Decoder
-from kvscope.engine.model.gpu.device_queue import CudaMark
+from kvscope.engine.model.gpu.device_queue import CudaMark, DeviceQueue
 from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
 
 BLOCK_SIZE = 16
@@ -56,12 +57,12 @@ class Setup:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def new_runner(self, decoder: Decoder, limits: RunnerLimits) -> GPUModelRunner:
+    def new_runner(self, decoder: Decoder, limits: RunnerLimits, *, queue: DeviceQueue | None = None) -> GPUModelRunner:
         """Returns a runner that has compiled its kernels and recorded its graphs."""
-        runner = GPUModelRunner(decoder, limits)
+        runner = GPUModelRunner(decoder, limits, queue=queue)
         if not self.is_dry:
             runner.warm_up()
-        runner.capture_graphs(StandInBackend() if self.is_dry else None)
+        runner.capture_graphs(RecordingBackend() if self.is_dry else None)
         return runner
 
     def seconds(self, run: Callable[[], object]) -> float:
@@ -84,21 +85,3 @@ class Setup:
         end.set()
         end.wait()
         return begin.ns_until(end) / 1e9 / num_calls
-
-
-@dataclass(slots=True)
-class StandInGraph:
-    """Runs again what it was made with."""
-
-    run: Callable[[], None]
-
-    def replay(self) -> None:
-        self.run()
-
-
-class StandInBackend:
-    """`GraphBackend` where there are no CUDA graphs."""
-
-    def capture(self, run: Callable[[], None]) -> StandInGraph:
-        run()
-        return StandInGraph(run)

@@ -2,16 +2,19 @@
 
 The tolerance is the torch path's own: in one sequence, how far its logits are from those of the same weights computed
 in a wider dtype. The kernels' may be off by `LEAST_FACTOR` times as much. Where two runs part, the two tokens' logits
-must be closer together than both tolerances: then it was a tie that rounding broke.
+must be closer together than both tolerances: then it was a tie that rounding broke. All static buffers are spoilt
+between steps.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
+from benchmarks.gpu.poisoned import PoisonedQueue
 from benchmarks.gpu.rows import Rows
 from benchmarks.gpu.seeded_model import seeded_decoder
 from benchmarks.gpu.setup import BLOCK_SIZE, Setup
@@ -20,6 +23,7 @@ from kvscope.engine.kernels.attention import AttentionBatch
 from kvscope.engine.model.attention import Span, build_metadata
 from kvscope.engine.model.config import ModelConfig
 from kvscope.engine.model.decoder import Decoder
+from kvscope.engine.model.gpu.device_queue import new_queue
 from kvscope.engine.model.gpu.gpu_model_runner import RunnerLimits
 from kvscope.engine.model.gpu.kernel_decoder import KernelDecoder
 from kvscope.engine.model.gpu.kernel_set import TritonKernels
@@ -30,8 +34,8 @@ from kvscope.engine.scheduling.output import ModelRunner
 from kvscope.engine.scheduling.scheduler import Scheduler
 
 LEAST_FACTOR = 2.0
-_SMALLEST_TOLERANCE = 1e-6
-"""Of the largest logit: in float32 the torch path may happen to be nearly exact."""
+_SMALLEST_TOLERANCE = 1e-5
+"""Of the largest logit: in float32 the torch path is nearly exact, and Triton multiplies in three parts of 11 bits."""
 
 
 def check_tokens(setup: Setup, rows: Rows) -> None:
@@ -60,7 +64,7 @@ def _check(setup: Setup, rows: Rows, config: ModelConfig, dtype: torch.dtype, wi
     name = str(dtype).removeprefix("torch.")
     tolerance = _check_logits(setup, rows, models, name)
     scheduling = SchedulerConfig(
-        num_gpu_blocks=setup.pick(160, 7),
+        num_gpu_blocks=setup.pick(90, 7),
         block_size=BLOCK_SIZE,
         max_num_batched_tokens=setup.pick(200, 24),
         max_num_seqs=setup.pick(12, 3),
@@ -80,12 +84,13 @@ def _check(setup: Setup, rows: Rows, config: ModelConfig, dtype: torch.dtype, wi
         max_num_seqs=scheduling.max_num_seqs,
         max_model_len=max_model_len,
     )
-    runner = setup.new_runner(models.decoder, limits)
+    queue = PoisonedQueue(new_queue(setup.device))
+    runner = setup.new_runner(models.decoder, limits, queue=queue)
     rows.add(f"{name}: preemptions of the run", num_preemptions)
     graphs = runner.graphs
     for way in ("graphs", "eager"):
         runner.graphs = graphs if way == "graphs" else None
-        found, _ = _run(runner, scheduling, prompts, num_output_tokens)
+        found, _ = _run(runner, scheduling, prompts, num_output_tokens, queue.poison)
         _compare(rows, f"{name}, {way}", models.wide, prompts, expected, found, tolerance)
 
 
@@ -139,7 +144,11 @@ def kernel_logits(decoder: Decoder, token_ids: list[int]) -> torch.Tensor:
 
 
 def _run(
-    runner: ModelRunner, config: SchedulerConfig, prompts: list[list[int]], num_output_tokens: int
+    runner: ModelRunner,
+    config: SchedulerConfig,
+    prompts: list[list[int]],
+    num_output_tokens: int,
+    before_step: Callable[[], None] = lambda: None,
 ) -> tuple[list[list[int]], int]:
     """Returns each prompt's tokens, and how often somebody was preempted."""
     scheduler = Scheduler(config)
@@ -148,6 +157,7 @@ def _run(
         scheduler.add_request(request)
     while scheduler.has_unfinished_requests():
         output = scheduler.schedule()
+        before_step()
         scheduler.update_from_output(output, runner.execute(output))
     runner.execute(scheduler.schedule())  # which tells it who ended last
     return [request.output_token_ids for request in requests], sum(request.num_preemptions for request in requests)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.gpu.poisoned import RecordingBackend
 from kvscope.engine.model.gpu.cuda_graphs import DecodeGraphs, capture_sizes
-from tests.engine.model.gpu.poisoned import RecordingBackend
 
 
 @pytest.mark.parametrize(

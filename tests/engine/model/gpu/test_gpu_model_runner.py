@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
+import torch
 
+from benchmarks.gpu.poisoned import PoisonedQueue, RecordingBackend
 from benchmarks.gpu.torch_kernels import TorchKernels
+from kvscope.engine.model.gpu.device_queue import HostQueue
 from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
 from kvscope.engine.model.loader import Model, load_model
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput
 from kvscope.engine.scheduling.request import Request, SamplingParams
-from tests.engine.model.gpu.poisoned import PoisonedQueue, RecordingBackend
 from tests.engine.model.run_model import make_request, run_prompts
 
 
@@ -54,7 +56,7 @@ class PoisoningRunner:
 
 
 def new_runner(model: Model, config: SchedulerConfig, *, has_graphs: bool) -> PoisoningRunner:
-    queue = PoisonedQueue()
+    queue = PoisonedQueue(HostQueue(torch.device("cpu")))
     backend = RecordingBackend() if has_graphs else None
     limits = RunnerLimits(
         num_blocks=config.num_gpu_blocks,

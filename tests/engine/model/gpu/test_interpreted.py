@@ -10,14 +10,15 @@ from collections.abc import Callable
 
 import torch
 
+from benchmarks.gpu.poisoned import PoisonedQueue, RecordingBackend
 from benchmarks.gpu.seeded_model import TINY, seeded_decoder
+from kvscope.engine.model.gpu.device_queue import HostQueue
 from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
 from kvscope.engine.model.model_runner import TorchModelRunner
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.output import ModelRunner, SchedulerOutput
 from kvscope.engine.scheduling.request import Request, SamplingParams
 from kvscope.engine.scheduling.scheduler import Scheduler
-from tests.engine.model.gpu.poisoned import PoisonedQueue, RecordingBackend
 
 CONFIG = SchedulerConfig(
     num_gpu_blocks=9,
@@ -67,7 +68,7 @@ def test_greedy_tokens_are_the_torch_runners() -> None:
     assert [request.num_preemptions for request in requests] == [0, 0, 1, 0, 1]
     assert [request.num_hit_tokens for request in requests] == [0, 0, 24, 0, 32]
 
-    queue = PoisonedQueue()
+    queue = PoisonedQueue(HostQueue(torch.device("cpu")))
     runner = GPUModelRunner(decoder, LIMITS, queue=queue)
     backend = RecordingBackend()
     runner.capture_graphs(backend)

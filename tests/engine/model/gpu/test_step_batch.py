@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from benchmarks.gpu.poisoned import PoisonedQueue
 from benchmarks.gpu.torch_kernels import TorchKernels
+from kvscope.engine.model.gpu.device_queue import HostQueue
 from kvscope.engine.model.gpu.device_sampler import DeviceSampler
 from kvscope.engine.model.gpu.step_batch import StepBatch, StepBatcher
 from kvscope.engine.model.gpu.step_buffer import Section
 from kvscope.engine.model.sampler import Sampler, SamplingRow
 from kvscope.engine.scheduling.output import SchedulerOutput
 from kvscope.engine.scheduling.request import Request, SamplingParams
-from tests.engine.model.gpu.poisoned import PoisonedQueue
 
 BLOCK_SIZE = 4
 
@@ -30,7 +31,7 @@ def request(name: str, tokens: str, num_computed_tokens: int, block_ids: list[in
 
 
 def fill(output: SchedulerOutput, graph_size: int | None = None) -> tuple[StepBatch, StepBatcher]:
-    queue = PoisonedQueue()
+    queue = PoisonedQueue(HostQueue(torch.device("cpu")))
     batcher = StepBatcher(max_num_tokens=16, max_num_seqs=4, max_model_len=16, block_size=BLOCK_SIZE, queue=queue)
     sampler = DeviceSampler(TorchKernels(), Sampler(), queue, 16, entropy=b"fixed")
     queue.poison()
@@ -99,7 +100,7 @@ def test_chunks_decodes_and_drafts_in_one_step() -> None:
 
 
 def test_greedy_rows_need_no_settings_and_torchs_rows_are_not_asked() -> None:
-    queue = PoisonedQueue()
+    queue = PoisonedQueue(HostQueue(torch.device("cpu")))
     sampler = DeviceSampler(TorchKernels(), Sampler(), queue, 4, entropy=b"fixed")
 
     def row(**settings: float) -> SamplingRow:
