@@ -37,7 +37,7 @@ def attend(step: AttentionStep, num_splits: int | None) -> torch.Tensor:
         pytest.param(torch.bfloat16, (20, 1), 128, 16, [1, 40], 1, id="bf16-128-one-kv-head"),
         # The shortest split has 128 keys: one key into the second, the last split full, splits of nothing.
         pytest.param(torch.float32, (4, 2), 64, 16, [128, 129, 1, 256, 0], 2, id="f32-64-split-2"),
-        pytest.param(torch.float16, (3, 1), 128, 32, [520, 300, 128], 4, id="f16-128-split-4"),
+        pytest.param(torch.float16, (3, 1), 128, 32, [520, 300, 128, 256], 4, id="f16-128-split-4"),
         pytest.param(torch.bfloat16, (2, 2), 80, 8, [257, 2], 16, id="bf16-80-split-16"),
         pytest.param(torch.float32, (2, 1), 96, 64, [450, 3], 3, id="f32-96-split-3"),
     ],
