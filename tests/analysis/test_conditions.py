@@ -141,6 +141,11 @@ CONDITIONS = (
     "draft_tokens > 0",
     "decode_tokens > prefill_tokens",
     'admission_stop == "blocks"',
+    'status == "WAITING" and priority >= 0',
+    'not (status == "RUNNING")',
+    'refused_by != "watermark" and refused_by != "blocks" and free_blocks < 3',
+    '"abort" == finish_reason',
+    "waiting_steps == 0 and computed_tokens < 3",
 )
 
 

@@ -1,12 +1,13 @@
 """Whether a condition can hold at all in a column of the timeline: most of a long recording need not be looked at.
 
 A column knows the highest figure, or the sum, of its steps. Each field becomes a range that certainly holds its value
-in every step of the column; fields that columns know nothing of can be anything.
+in every step of the column, or the texts that it may have there; fields that columns know nothing of can be anything.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
 from kvscope.analysis.conditions.expression import Both, Compare, Either, Holds, Literally, Node, Not, Operand
@@ -27,13 +28,16 @@ class Truth(NamedTuple):
     can_fail: bool
 
 
+Texts = frozenset[str] | None
+"""All texts that a field may have; None for any."""
+
 ANYTHING = Range(-math.inf, math.inf)
 EITHER_WAY = Truth(can_hold=True, can_fail=True)
 
 
 def can_hold(node: Node, column: StepSummary, num_usable_blocks: int) -> bool:
     """Returns False only where the condition holds in no step of the column, for no request."""
-    return _truth(node, ranges_of(column, num_usable_blocks)).can_hold
+    return _truth(node, {**ranges_of(column, num_usable_blocks), **texts_of(column)}).can_hold
 
 
 def ranges_of(column: StepSummary, num_usable_blocks: int) -> dict[str, Range]:
@@ -67,39 +71,78 @@ def ranges_of(column: StepSummary, num_usable_blocks: int) -> dict[str, Range]:
         "hit": up_to(column.num_hits),
         "finished": up_to(column.num_finished),
         "aborted": up_to(column.num_finished),
+        "waiting_steps": ANYTHING if column.num_waiting else up_to(0),
     }
 
 
-def _truth(node: Node, ranges: dict[str, Range]) -> Truth:
+def texts_of(column: StepSummary) -> dict[str, Texts]:
+    """Returns what is known of fields that are texts.
+
+    Nobody waits in a column without a queue, and who was refused all the same in one of its steps ended in it.
+    """
+    statuses = {"RUNNING"}
+    if column.num_waiting:
+        statuses |= {"WAITING", "PREEMPTED"}
+    if column.num_finished:
+        statuses |= {"FINISHED", "ABORTED"}
+    return {
+        "status": frozenset(statuses),
+        "refused_by": None if column.num_waiting or column.num_finished else frozenset({""}),
+        "finish_reason": None if column.num_finished else frozenset({""}),
+    }
+
+
+def _truth(node: Node, known: Mapping[str, Range | Texts]) -> Truth:
     match node:
         case Compare(left, comparator, right):
-            return _compared(_range(left, ranges), comparator, _range(right, ranges))
+            if _is_text(left) or _is_text(right):
+                return _compared_texts(_texts(left, known), comparator, _texts(right, known))
+            return _compared(_range(left, known), comparator, _range(right, known))
         case Holds(field):
-            known = ranges.get(field.name, ANYTHING)
-            return Truth(can_hold=known.high > 0, can_fail=known.low <= 0)
+            of_field = known.get(field.name, ANYTHING)
+            if not isinstance(of_field, Range):
+                return EITHER_WAY
+            return Truth(can_hold=of_field.high > 0, can_fail=of_field.low <= 0)
         case Not(inner):
-            truth = _truth(inner, ranges)
+            truth = _truth(inner, known)
             return Truth(can_hold=truth.can_fail, can_fail=truth.can_hold)
         case Both(left, right):
-            one, other = _truth(left, ranges), _truth(right, ranges)
+            one, other = _truth(left, known), _truth(right, known)
             return Truth(one.can_hold and other.can_hold, one.can_fail or other.can_fail)
         case Either(left, right):
-            one, other = _truth(left, ranges), _truth(right, ranges)
+            one, other = _truth(left, known), _truth(right, known)
             return Truth(one.can_hold or other.can_hold, one.can_fail and other.can_fail)
         case _:
             assert_never(node)
 
 
-def _range(operand: Operand, ranges: dict[str, Range]) -> Range | None:
-    """Returns the range of a number, None for a text."""
-    if not isinstance(operand, Literally):
-        return None if operand.kind == "text" else ranges.get(operand.name, ANYTHING)
-    return None if isinstance(operand.value, str) else Range(float(operand.value), float(operand.value))
+def _is_text(operand: Operand) -> bool:
+    return isinstance(operand.value, str) if isinstance(operand, Literally) else operand.kind == "text"
 
 
-def _compared(left: Range | None, comparator: str, right: Range | None) -> Truth:
-    if left is None or right is None:
+def _texts(operand: Operand, known: Mapping[str, Range | Texts]) -> Texts:
+    if isinstance(operand, Literally):
+        return frozenset({str(operand.value)})
+    found = known.get(operand.name)
+    return None if isinstance(found, Range) else found
+
+
+def _compared_texts(left: Texts, comparator: str, right: Texts) -> Truth:
+    if left is None or right is None or comparator not in ("==", "!="):
         return EITHER_WAY
+    is_same = Truth(can_hold=bool(left & right), can_fail=len(left | right) > 1)
+    return is_same if comparator == "==" else Truth(is_same.can_fail, is_same.can_hold)
+
+
+def _range(operand: Operand, known: Mapping[str, Range | Texts]) -> Range:
+    """Returns the range of a number."""
+    if isinstance(operand, Literally):
+        return Range(float(operand.value), float(operand.value))
+    found = known.get(operand.name, ANYTHING)
+    return found if isinstance(found, Range) else ANYTHING
+
+
+def _compared(left: Range, comparator: str, right: Range) -> Truth:
     match comparator:
         case "<":
             return Truth(left.low < right.high, left.high >= right.low)
