@@ -9,7 +9,7 @@ import textual.events
 from textual.pilot import Pilot
 
 from kvscope import events as ev
-from kvscope.control import Accepted, Command, EngineStatus, Refused, Reply, Submit
+from kvscope.control import Accepted, Command, Describe, Described, EngineStatus, Refused, Reply, Submit, SubmitTogether
 from kvscope.replay import MemoryTimeline
 from kvscope.tui.app import KvscopeApp
 from tests.builders import CheckedRun, scenario
@@ -135,6 +135,12 @@ class FakeEngine:
         self.commands.append(command)
         if self._refusal is not None:
             return Refused(message=self._refusal)
+        if isinstance(command, Describe):
+            config = one_request().config
+            assert config is not None
+            return Described(config=config)
+        if isinstance(command, SubmitTogether):
+            return Accepted(request_id="req-9", request_ids=("req-9", "req-10"))
         return Accepted(request_id="req-9") if isinstance(command, Submit) else Accepted()
 
     async def close(self) -> None:
@@ -166,3 +172,8 @@ def screen(timeline: MemoryTimeline | None, *, step: int | None = None, is_ascii
 def live_screen(engine: FakeEngine, timelines: Sequence[MemoryTimeline] = ()) -> KvscopeApp:
     """Returns the screen over an engine; the first timeline is its recording."""
     return KvscopeApp(None, engine, open_timeline=lambda path: timelines[0])
+
+
+def key(name: str) -> textual.events.Key:
+    """Returns a key as a terminal tells it."""
+    return textual.events.Key(name, name if len(name) == 1 else None)

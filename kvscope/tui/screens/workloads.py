@@ -12,6 +12,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
+from textual.worker import Worker
 
 from kvscope.analysis.workload_menu import WORKLOADS, FittedWorkload, Forecast, Workload
 from kvscope.tui.screens.form import FormModal
@@ -102,9 +103,10 @@ class WorkloadForm(FormModal):
         """Rehearses the figures, unless there is something wrong with them."""
         self._is_left.set()
         self._is_left = threading.Event()
-        self.run_worker(self._rehearse(self._is_left), group="rehearsal", exclusive=True)
+        self._rehearsal: Worker[None] = self.run_worker(self._rehearse, group="rehearsal", exclusive=True)
 
-    async def _rehearse(self, is_left: threading.Event) -> None:
+    async def _rehearse(self) -> None:
+        is_left = self._is_left
         self._forecast = None
         figures, self.errors = self._fitted.read(self.texts)
         self.show()
