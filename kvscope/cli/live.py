@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvscope.analysis.spans import count
 from kvscope.cli.config import ASCII_HELP, THEME_HELP, screen_config
 from kvscope.cli.engine_options import recorded_to, with_engine_options
 from kvscope.control_client import ControlClient
@@ -94,7 +96,14 @@ def _say_where_it_is_recorded(engine: StartedEngine) -> None:
         engine.spawned.process.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         num_left = status.num_running + status.num_waiting + status.num_submitted
-        print(f"the engine finishes {num_left} requests and ends (kvscope attach shows it)", file=sys.stderr)
+        what = f"finishes {count(num_left, 'request')} and ends" if num_left else "is ending"
+        _tell(f"the engine {what} (kvscope attach shows it)")
     else:
         tidy(engine.recording)  # the screen may have held it open while the engine closed it
-    print(f"recorded in {engine.recording}", file=sys.stderr)
+    _tell(f"recorded in {engine.recording}")
+
+
+def _tell(text: str) -> None:
+    """Says something on the terminal, unless that is gone."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

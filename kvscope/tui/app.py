@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -14,6 +12,8 @@ from typing import ClassVar
 from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import NoColor
 from textual.screen import Screen
 
@@ -27,10 +27,12 @@ from kvscope.tui.answers import Answers
 from kvscope.tui.breakpoints import Breakpoints
 from kvscope.tui.config import DEFAULT, Config, default_screenshots_folder
 from kvscope.tui.desk import Desk, OpenTimeline
+from kvscope.tui.driver import TerminalDriver
 from kvscope.tui.engine_commands import EngineCommands
 from kvscope.tui.finding import Finding
 from kvscope.tui.held_key import HeldKey
 from kvscope.tui.keymap import Keys
+from kvscope.tui.leaving import Leaving
 from kvscope.tui.leisure import LeisurelyCollector
 from kvscope.tui.markers import Markers
 from kvscope.tui.model import ScreenModel
@@ -125,6 +127,7 @@ class KvscopeApp(App[None]):
         self.finding = Finding(self, open_timeline)
         self.breakpoints = Breakpoints(self, open_timeline)
         self.notes = Notes(self)
+        self.leaving = Leaving(self)
         self.held_key = HeldKey()
         self.markers = Markers(self, open_timeline)
         self.pictures = Pictures(self, config.screenshots_folder or default_screenshots_folder())
@@ -145,6 +148,11 @@ class KvscopeApp(App[None]):
         """Returns the main screen."""
         return MainScreen(self.model, is_ascii=self.is_ascii)
 
+    def get_driver_class(self) -> type[Driver]:
+        """Returns the driver, one that outlives its terminal where Textual would take its own for terminals."""
+        found = super().get_driver_class()
+        return TerminalDriver if found is LinuxDriver else found
+
     def on_mount(self) -> None:
         self.set_class(self.is_ascii, "-ascii")
         if self._first_timeline is not None:
@@ -152,9 +160,7 @@ class KvscopeApp(App[None]):
         self.set_interval(POLL_SECONDS, self._poll)
         if not self.is_headless:
             self.call_after_refresh(self._collector.start)
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self.exit)
+            self.leaving.watch()
 
     def on_unmount(self) -> None:
         self._collector.stop()
@@ -187,6 +193,7 @@ class KvscopeApp(App[None]):
         if self.model.poll() or has_new_status:
             self.show_soon()
         self.markers.look()
+        self.leaving.look()
         self._collector.look(has_work=self._has_shown or self._is_show_pending)
         self._has_shown = False
 

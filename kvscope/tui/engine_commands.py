@@ -175,6 +175,14 @@ class EngineCommands:
 
             self._app.push_screen(QuestionModal([question], answers, is_ascii=self._app.is_ascii), answered)
 
+    async def leave(self) -> None:
+        """Leaves without a question, as nobody is there to answer: an engine of one's own finishes its requests."""
+        status = self._model.engine_status
+        if status is None or status.phase in GONE or not self._app.owns_engine:
+            self._app.exit()
+        else:
+            await self._shut_down_and_exit("idle")
+
     async def _shut_down_and_exit(self, when: Literal["now", "idle"]) -> None:
         command = Shutdown(when=when)
         # An engine that loads or computes hears it later: the screen is left all the same.

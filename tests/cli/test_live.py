@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
-import pty
-import select
-import signal
-import sqlite3
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kvscope.control import Submit
-from kvscope.control_client import ControlClient
 from kvscope.session.runtime_folder import RUNTIME_FOLDER_VARIABLE, EngineCard, running_engines
 from tests.cli.command_line import CommandLine
-
-TIMEOUT_S = 60.0
-KVSCOPE = (sys.executable, "-c", "from kvscope.cli.main import main; main()")
+from tests.cli.terminal import KVSCOPE, Terminal
 
 
 @pytest.fixture
@@ -40,44 +27,9 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A short path for sockets and recordings."""
     with tempfile.TemporaryDirectory(prefix="kv", ignore_cleanup_errors=True) as name:
         monkeypatch.setenv(RUNTIME_FOLDER_VARIABLE, f"{name}/run")
+        monkeypatch.setenv("KVSCOPE_CONFIG", "/dev/null")
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         yield Path(name)
-
-
-class Terminal:
-    """A command in a terminal of 120×40."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.screen, inner = pty.openpty()
-        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        self.process = subprocess.Popen(
-            [*KVSCOPE, *arguments],
-            stdin=inner,
-            stdout=inner,
-            stderr=inner,
-            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
-            start_new_session=True,
-        )
-        os.close(inner)
-        self.seen = ""
-
-    def read_until(self, text: str) -> None:
-        """Reads what the command writes until the text is in it."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while text not in self.seen:
-            ready, _, _ = select.select([self.screen], [], [], deadline - time.monotonic())
-            assert ready, f"{text!r} did not come: {self.seen[-2000:]!r}"
-            self.seen += os.read(self.screen, 1 << 16).decode(errors="replace")
-
-    def read_to_the_end(self) -> int:
-        """Reads until the command has ended, and returns its exit code."""
-        with contextlib.suppress(OSError):  # a terminal nobody writes to any more
-            while data := os.read(self.screen, 1 << 16):
-                self.seen += data.decode(errors="replace")
-        return self.process.wait(TIMEOUT_S)
-
-    def type(self, keys: str) -> None:
-        os.write(self.screen, keys.encode())
 
 
 @pytest.fixture
@@ -86,10 +38,7 @@ def terminals() -> Iterator[list[Terminal]]:
     made: list[Terminal] = []
     yield made
     for terminal in made:
-        if terminal.process.poll() is None:
-            terminal.process.kill()
-        terminal.process.wait(TIMEOUT_S)
-        os.close(terminal.screen)
+        terminal.end()
 
 
 def test_leaving_the_screen_ends_the_engine_and_restores_the_terminal(folder: Path, terminals: list[Terminal]) -> None:
@@ -105,26 +54,6 @@ def test_leaving_the_screen_ends_the_engine_and_restores_the_terminal(folder: Pa
     with pytest.raises(ProcessLookupError):
         os.kill(card.pid, 0)
     assert sorted(path.name for path in folder.iterdir()) == ["r.db", "run"]
-
-
-def test_a_terminated_screen_leaves_the_engine_to_finish(folder: Path, terminals: list[Terminal]) -> None:
-    terminal = Terminal("live", "--model", "toy", "--record", str(folder / "r.db"))
-    terminals.append(terminal)
-    terminal.read_until("IDLE")
-    (card,) = running_engines()
-    engine = os.pidfd_open(card.pid)
-    client = ControlClient(Path(card.socket)).start()
-    for number in range(64):
-        sampling = {"max_tokens": 40, "ignore_eos": True}
-        client.call(Submit(prompt=f"prompt {number}", is_chat=False, sampling=sampling))
-    client.disconnect()
-    terminal.process.send_signal(signal.SIGTERM)
-    terminal.read_to_the_end()
-    assert select.select([engine], [], [], TIMEOUT_S)[0], "the engine process has not ended"
-    os.close(engine)
-    with contextlib.closing(sqlite3.connect(folder / "r.db")) as connection:
-        rows = connection.execute("select finish_reason, count(*) from requests group by 1").fetchall()
-    assert rows == [("length", 64)]
 
 
 def test_attach_shows_a_running_engine_and_leaves_it_running(folder: Path, terminals: list[Terminal]) -> None:
