@@ -88,10 +88,8 @@ class GPUModelRunner:
         """
         limits = self._limits
         largest = max(min(limits.max_num_batched_tokens, limits.max_model_len), 2)
-        # Tokens, requests, length of a request, longest query, decodes. Triton compiles anew for a number that is 1, or
-        # a multiple of 16, or neither.
-        passes = [(largest, 1, largest, largest, 0)]
-        passes += [(n, n, 0, 2, num_decodes) for n in (2, 16) if n <= limits.max_num_seqs for num_decodes in (0, 1)]
+        # Tokens, requests, length of a request, longest query, decodes: a chunk alone, and one beside a decode.
+        passes = [(largest, 1, largest, largest, 0), (2, min(2, limits.max_num_seqs), 0, 2, 1)]
         if compiles_decodes:
             passes += [(size, size, 0, 1, size) for size in capture_sizes(limits.max_num_seqs)]
         with self._queue.selected():
@@ -101,6 +99,7 @@ class GPUModelRunner:
                 hidden = self._run(self._batcher.inputs(num_tokens, num_requests), max_query_len, num_decodes)
                 if index == 0:
                     self._sampler.warm_up(self.decoder.lm_head(hidden[: limits.max_num_seqs]))
+            self._wait()
 
     @torch.inference_mode()
     def capture_graphs(
@@ -116,7 +115,13 @@ class GPUModelRunner:
                 self._run_decodes,
                 lambda num_done, num_all: on_progress(f"recording {num_all} CUDA graphs", num_done / num_all),
             )
+            self._wait()
         self.graphs = graphs
+
+    def _wait(self) -> None:
+        """Waits until all is done, so that an error on the device is raised by whoever made it."""
+        self._forwarded.set()
+        self._forwarded.wait()
 
     # --- a step -------------------------------------------------------------------------------------------------------
 
@@ -172,7 +177,7 @@ class GPUModelRunner:
     def _num_splits(self, max_query_len: int, num_decodes: int) -> int | None:
         """Returns into how many parts decodes' contexts are cut; None leaves it to the kernel, for decodes alone.
 
-        Beside prefill chunks there are two choices, not one for each number of requests: each is compiled by itself.
+        Beside prefill chunks there are two choices, not one for each number of requests: each has its own sum compiled.
         """
         if max_query_len == 1:
             return None
