@@ -63,7 +63,7 @@ class EngineConfigured(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=F
     engine_version: str = ""
     eos_token_ids: tuple[int, ...] = ()
     kernels: str = ""
-    """Whose kernels computed the steps: torch, triton, or triton+graphs; empty where nobody said."""
+    """Whose kernels computed the steps: torch, native, triton, or triton+graphs; empty where nobody said."""
 
 
 class TokenTextRecorded(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):

@@ -12,7 +12,7 @@ MODEL_HELP = {
     "model": "A name of `kvscope models list`, a folder, a GGUF file, or a hub id.",
     "dtype": "bfloat16 or float32; by default what suits the device.",
     "device": "cpu or cuda; by default cuda where there is one.",
-    "kernels": "triton or torch; by default triton on a GPU, where it can be had.",
+    "kernels": "triton, native or torch; by default triton on a GPU and native on a CPU, where they can be had.",
 }
 SCHEDULER_HELP = {
     "num_gpu_blocks": "Blocks in the pool, the null block included; by default chosen from memory.",

@@ -74,7 +74,17 @@ def _machine() -> Iterator[Row]:
         yield "runs on", f"{_gpu_path()} (--device cpu for the CPU)"
     else:
         yield "GPU", "none that torch can use"
-        yield "runs on", f"cpu, torch's kernels, {count(torch.get_num_threads(), 'thread')}"
+        yield "runs on", f"{_cpu_path()}; {count(torch.get_num_threads(), 'thread')}"
+
+
+def _cpu_path() -> str:
+    """Returns how a bfloat16 model is computed on the CPU."""
+    import torch
+
+    from kvscope.engine.model.cpu.native_library import unavailable_reason
+    from kvscope.engine.model.execution import choose_path
+
+    return str(choose_path(torch.device("cpu"), unavailable_reason()))
 
 
 def _gpu_path() -> str:

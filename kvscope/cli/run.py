@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from kvscope.analysis.setting_words import sampling_in_use, settings_line
@@ -60,6 +61,7 @@ def run(
         raise UsageError(f"--no-record contradicts {'--check' if check else '--record'}: leave one of them out")
     check_options(engine)
     options = engine if no_record else recorded_to(engine, datetime.datetime.now())
+    options = msgspec.structs.replace(options, leaves_a_core=False)  # no screen runs beside it
     batch = [
         Submit(prompt=text, is_chat=chat, system=system, priority=priority, cache_salt=cache_salt) for text in texts
     ]

@@ -82,8 +82,15 @@ def load_chosen_model(options: EngineOptions, report: ReportProgress = lambda wh
     check_options(options)
     report("importing torch", None)
     from kvscope.engine.model.loader import load_model
+    from kvscope.engine.model.memory import choose_num_threads
 
-    return load_model(options.model, dtype=options.dtype or "auto", device=choose_device(options), progress=report)
+    return load_model(
+        options.model,
+        dtype=options.dtype or "auto",
+        device=choose_device(options),
+        num_threads=choose_num_threads(leaves_a_core=options.leaves_a_core),
+        progress=report,
+    )
 
 
 def build_engine_over(
@@ -140,7 +147,7 @@ def check_options(options: EngineOptions) -> None:
             f"generation_config must be {' or '.join(GENERATION_CONFIGS)}, not {options.generation_config!r}",
         )
     if options.kernels not in (None, *KERNELS):
-        raise UsageError(f"--kernels must be {' or '.join(KERNELS)}, not {options.kernels!r}")
+        raise UsageError(f"--kernels must be one of {', '.join(KERNELS)}, not {options.kernels!r}")
     settings.sampling_params(options.sampling, DEFAULT_SAMPLING)
     settings.check_scheduler_settings(options.settings)
 

@@ -16,7 +16,7 @@ GENERATION_CONFIGS = ("vllm", "auto")
 """vLLM's words: "vllm" leaves the model's generation_config.json aside, "auto" takes its sampling settings."""
 
 
-KERNELS = ("triton", "torch")
+KERNELS = ("triton", "native", "torch")
 """Whose kernels may be asked for."""
 
 
@@ -27,9 +27,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str | None = None
     device: str | None = None
     kernels: str | None = None
-    """One of `KERNELS`; by default Triton's where they run."""
+    """One of `KERNELS`; by default Triton's on a GPU, kvscope's own on a CPU, where they run."""
     enforce_eager: bool = False
     """No CUDA graphs."""
+    leaves_a_core: bool = True
+    """On a CPU one core is left to a screen that runs beside the engine."""
     settings: dict[str, Any] = {}
     """Scheduler settings by their vLLM names."""
     sampling: dict[str, Any] = {}

@@ -52,7 +52,7 @@ def test_one_prompt_prints_the_answer_alone_and_records_every_step(kvscope: Comm
     assert outcome.out.endswith("\n")
     assert len(outcome.out) <= 6
     assert outcome.err.splitlines() == [
-        "runs on: cpu, torch's kernels",
+        "runs on: cpu, torch's kernels (kvscope's own kernels have no float32)",
         "sampling: temperature 0, ignore_eos true, max_tokens 5",
         f"5 steps recorded in {kvscope.folder / 'r.db'}",
     ]
@@ -70,7 +70,7 @@ def test_the_default_model_knows_the_capital_of_france(tmp_path: Path) -> None:
     answer = subprocess.run([*KVSCOPE, "run", *options], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     assert answer.stdout == "The capital of France is Paris.\n"
     assert answer.stderr.splitlines() == [
-        "runs on: cpu, torch's kernels",
+        "runs on: cpu, torch's kernels (kvscope's own kernels have no float32)",
         "sampling: temperature 0, max_tokens 256",
         f"8 steps recorded in {tmp_path / 'r.db'}",
     ]
@@ -208,8 +208,8 @@ def test_settings_reach_the_scheduler_and_the_requests(kvscope: CommandLine) -> 
         (("a", "--max-model-len", "5000"), 2, "max_model_len (5000) is more than toy was made for (4096)"),
         (("a", "--model", "smollm2-135m"), 4, "smollm2-135m"),
         (("a", "--device", "gpu"), 2, "--device must be cpu or cuda, not 'gpu'"),
-        (("a", "--kernels", "cuda"), 2, "--kernels must be triton or torch, not 'cuda'"),
-        (("a", "--kernels", "triton"), 5, "--kernels triton: device cpu is no CUDA GPU; take --kernels torch"),
+        (("a", "--kernels", "cuda"), 2, "--kernels must be one of triton, native, torch, not 'cuda'"),
+        (("a", "--kernels", "triton"), 5, "--kernels triton: they do not run on cpu; take --kernels torch"),
         (("a\udcff",), 2, "the prompt has bytes that are no UTF-8 text: check the terminal's encoding"),
         (("a", "--record", "."), 2, "is a folder: name a file for the recording"),
         (("a", "--top-q", "1"), 2, "No such option: --top-q"),
@@ -273,12 +273,13 @@ def test_a_models_recommendation_is_named_and_taken_on_request(tmp_path: Path, k
     (folder / "generation_config.json").write_text('{"temperature": 0.6, "top_p": 0.9, "max_new_tokens": 9}')
     arguments = ("run", "--model", str(folder), "--raw", "a", "--max-tokens", "1", "--no-record")
     assert kvscope(*arguments).err == (
-        "runs on: cpu, torch's kernels\n"
+        "runs on: cpu, torch's kernels (kvscope's own kernels have no float32)\n"
         "sampling: temperature 0, max_tokens 1; the model recommends temperature 0.6, top_p 0.9 "
         "(--generation-config auto)\n"
     )
     assert kvscope(*arguments, "--generation-config", "auto", "--top-p", "0.5").err == (
-        "runs on: cpu, torch's kernels\nsampling: temperature 0.6, top_p 0.5, max_tokens 1\n"
+        "runs on: cpu, torch's kernels (kvscope's own kernels have no float32)\n"
+        "sampling: temperature 0.6, top_p 0.5, max_tokens 1\n"
     )
     assert kvscope(*arguments, "--generation-config", "model").err == (
         "kvscope: generation_config must be vllm or auto, not 'model'\n"

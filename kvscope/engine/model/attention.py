@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import scaled_dot_product_attention
 
+from kvscope.engine.model.cpu.huge_pages import use_huge_pages
+
 _MAX_PADDED_FRACTION = 0.25
 """A group of decodes may be padded by this part of its blocks: beyond it a second group is cheaper than the reading."""
 _MIN_ROWS_FOR_BMM = 12
@@ -44,6 +46,8 @@ class PagedKVCache:
         shape = (num_layers, num_blocks, num_kv_heads, block_size, head_dim)
         self.key = torch.zeros(shape, dtype=dtype, device=device)
         self.value = torch.zeros(shape, dtype=dtype, device=device)
+        for cached in (self.key, self.value):
+            use_huge_pages(cached)
         self.num_blocks = num_blocks
         self.num_kv_heads = num_kv_heads
         self.block_size = block_size

@@ -1,4 +1,7 @@
-"""Which way a model's steps are computed, and why not a quicker one: Triton's kernels with CUDA graphs, or torch's."""
+"""Which way a model's steps are computed, and why not a quicker one.
+
+On a GPU Triton's kernels with CUDA graphs, on a CPU kvscope's own in C ("native"), and torch's operations on both.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import torch
 
 from kvscope.engine.kernels import unavailable_reason
 from kvscope.engine.model.config import ModelConfig
+from kvscope.engine.model.cpu import native_kernels
 from kvscope.errors import EngineError
 
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -21,10 +25,10 @@ class ExecutionPath:
     """How steps are computed."""
 
     device: str
-    kernels: Literal["triton", "torch"]
+    kernels: Literal["triton", "native", "torch"]
     has_graphs: bool = False
     reason: str = ""
-    """Why it is not Triton's kernels with graphs; empty where it is, and on a CPU, which has nothing better."""
+    """Why it is not the quickest that the device could have; empty where it is."""
 
     @property
     def label(self) -> str:
@@ -34,6 +38,8 @@ class ExecutionPath:
     def __str__(self) -> str:
         if self.kernels == "torch":
             text = f"{self.device}, torch's kernels"
+        elif self.kernels == "native":
+            text = f"{self.device}, kvscope's own kernels"
         else:
             text = f"{self.device}, Triton's kernels, {'CUDA graphs' if self.has_graphs else 'no CUDA graphs'}"
         return f"{text} ({self.reason})" if self.reason else text
@@ -48,25 +54,32 @@ def choose_path(
 ) -> ExecutionPath:
     """Returns the way for a device.
 
-    problem: what keeps Triton's kernels from running (`problem_of`), None where nothing does.
-    kernels: "triton" or "torch" where it was asked for.
+    problem: what keeps the device's quickest kernels from running (`problem_of`), None where nothing does.
+    kernels: "triton", "native" or "torch" where it was asked for.
 
     Raises:
-        EngineError: Triton's were asked for and cannot be had.
+        EngineError: kernels were asked for that cannot be had.
     """
     if kernels == "torch":
         return ExecutionPath(str(device), "torch", reason="asked for")
+    quickest: Literal["triton", "native"] = "native" if device.type == "cpu" else "triton"
+    if kernels not in (None, quickest):
+        problem = f"they do not run on {device}"
     if problem is not None:
-        if kernels == "triton":
-            raise EngineError(f"--kernels triton: {problem}; take --kernels torch")
-        return ExecutionPath(str(device), "torch", reason="" if device.type == "cpu" else problem)
+        if kernels is not None:
+            raise EngineError(f"--kernels {kernels}: {problem}; take --kernels torch")
+        return ExecutionPath(str(device), "torch", reason=problem)
+    if quickest == "native":
+        return ExecutionPath(str(device), "native")
     return ExecutionPath(
         str(device), "triton", has_graphs=not enforce_eager, reason="enforce_eager" if enforce_eager else ""
     )
 
 
 def problem_of(device: torch.device, config: ModelConfig, dtype: torch.dtype, block_size: int) -> str | None:
-    """Returns what keeps Triton's kernels from running this model on this device, None where nothing does."""
+    """Returns what keeps a device's quickest kernels from running this model, None where nothing does."""
+    if device.type == "cpu":
+        return native_kernels.problem_of(config, dtype)
     return unavailable_reason(device) or unsupported_shape(config, dtype, block_size)
 
 

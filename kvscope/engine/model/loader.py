@@ -12,6 +12,7 @@ import torch
 
 from kvscope.engine.model import catalogue, huggingface
 from kvscope.engine.model.config import ModelConfig, config_from_gguf, config_from_huggingface
+from kvscope.engine.model.cpu.huge_pages import new_memory_on_huge_pages
 from kvscope.engine.model.decoder import Decoder, WeightSource, build_decoder
 from kvscope.engine.model.gguf_file import GGUFFile, GGUFWeights
 from kvscope.engine.model.gguf_tokenizer import tokenizer_from_gguf
@@ -132,7 +133,7 @@ def load_model(
     report(described, 0.0)
     num_layers = parts.config.num_hidden_layers
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), new_memory_on_huge_pages():
             decoder = build_decoder(
                 parts.config,
                 parts.source,

@@ -98,16 +98,16 @@ def check_fits(num_bytes: int, num_blocks: int, free_bytes: int | None) -> None:
         )
 
 
-def choose_num_threads() -> int:
-    """Returns how many threads torch should use: OMP_NUM_THREADS, else all cores but one.
+def choose_num_threads(*, leaves_a_core: bool = True) -> int:
+    """Returns how many threads torch should use: OMP_NUM_THREADS, else all cores, or all but one for a screen.
 
-    Screen and recorder need a core. And torch's threads wait for each other by spinning: with one thread more than
-    there are free cores, a step of SmolLM2 was seen to take a second instead of 60 ms.
+    Threads wait for each other: with one thread more than there are free cores, a step of SmolLM2 was seen to take a
+    second instead of 60 ms.
     """
     if (asked := os.environ.get("OMP_NUM_THREADS", "")).isdigit() and int(asked) > 0:
         return int(asked)
     num_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(num_cores, _cgroup_cores() or num_cores) - 1)
+    return max(1, min(num_cores, _cgroup_cores() or num_cores) - leaves_a_core)
 
 
 def _cgroup_memory_left() -> int | None:

@@ -1,4 +1,4 @@
-"""Makes the model runner for a device, and says which one it is: on Triton's kernels or on torch's."""
+"""Makes the model runner for a device, and says which one it is: on kernels in Triton, in C, or torch's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kvscope.engine.model.cpu.native_model_runner import NativeModelRunner
 from kvscope.engine.model.execution import ExecutionPath, choose_path, problem_of
 from kvscope.engine.model.loader import Model
 from kvscope.engine.model.memory import check_fits, free_memory_bytes, gpu_step_bytes
@@ -26,10 +27,13 @@ class BuiltRunner:
     num_graphs: int = 0
     graph_bytes: int = 0
     """What recording them took of the device's memory."""
+    num_threads: int = 0
+    """0 where they are not kvscope's to choose."""
 
     def __str__(self) -> str:
         graphs = f"; {self.num_graphs} graphs, {self.graph_bytes / (1 << 20):,.0f} MiB" if self.num_graphs else ""
-        return f"{self.path}{graphs}"
+        threads = f"; {self.num_threads} thread{'s' if self.num_threads > 1 else ''}" if self.num_threads else ""
+        return f"{self.path}{graphs}{threads}"
 
 
 def choose_execution(model: Model, block_size: int, *, kernels: str | None, enforce_eager: bool) -> ExecutionPath:
@@ -66,11 +70,14 @@ def build_runner(model: Model, config: SchedulerConfig, path: ExecutionPath, rep
     """
     if path.kernels == "torch":
         return BuiltRunner(model.new_runner(num_blocks=config.num_gpu_blocks, block_size=config.block_size), path)
-    from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
-
     device = model.decoder.device
     num_bytes = config.num_gpu_blocks * config.block_size * model.kv_bytes_per_token
     check_fits(num_bytes, config.num_gpu_blocks, free_memory_bytes(device))
+    if path.kernels == "native":
+        native = NativeModelRunner(model.decoder, num_blocks=config.num_gpu_blocks, block_size=config.block_size)
+        return BuiltRunner(native, path, num_threads=model.num_threads)
+    from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
+
     limits = RunnerLimits(
         num_blocks=config.num_gpu_blocks,
         block_size=config.block_size,

@@ -28,7 +28,10 @@ CPU = torch.device("cpu")
         (choose_path(GPU, None, kernels="triton"), "triton+graphs", "cuda:0, Triton's kernels, CUDA graphs"),
         (choose_path(GPU, None, kernels="torch"), "torch", "cuda:0, torch's kernels (asked for)"),
         (choose_path(GPU, "triton is not installed"), "torch", "cuda:0, torch's kernels (triton is not installed)"),
-        (choose_path(CPU, "device cpu is no CUDA GPU"), "torch", "cpu, torch's kernels"),
+        (choose_path(CPU, None), "native", "cpu, kvscope's own kernels"),
+        (choose_path(CPU, None, kernels="native"), "native", "cpu, kvscope's own kernels"),
+        (choose_path(CPU, None, kernels="torch"), "torch", "cpu, torch's kernels (asked for)"),
+        (choose_path(CPU, "no C compiler (cc)"), "torch", "cpu, torch's kernels (no C compiler (cc))"),
     ],
     ids=lambda value: str(value) if isinstance(value, ExecutionPath) else "",
 )
@@ -38,8 +41,14 @@ def test_the_quickest_way_there_is_or_why_not(path: ExecutionPath, label: str, w
 
 def test_kernels_that_cannot_be_had_are_refused() -> None:
     with pytest.raises(EngineError) as caught:
-        choose_path(CPU, "device cpu is no CUDA GPU", kernels="triton")
-    assert caught.value.message == "--kernels triton: device cpu is no CUDA GPU; take --kernels torch"
+        choose_path(CPU, None, kernels="triton")
+    assert caught.value.message == "--kernels triton: they do not run on cpu; take --kernels torch"
+    with pytest.raises(EngineError) as caught:
+        choose_path(GPU, None, kernels="native")
+    assert caught.value.message == "--kernels native: they do not run on cuda:0; take --kernels torch"
+    with pytest.raises(EngineError) as caught:
+        choose_path(CPU, "no C compiler (cc)", kernels="native")
+    assert caught.value.message == "--kernels native: no C compiler (cc); take --kernels torch"
 
 
 def test_a_model_that_the_kernels_were_not_written_for_is_torchs() -> None:
@@ -49,7 +58,7 @@ def test_a_model_that_the_kernels_were_not_written_for_is_torchs() -> None:
     assert unsupported_shape(config, torch.bfloat16, 24) == "the kernels have no block_size 24, only 8, 16, 32 and 64"
     small = "the kernels have no head_dim 16, only 64, 80, 96 and 128"
     assert unsupported_shape(toy_config(), torch.float32, 16) == small
-    assert problem_of(CPU, config, torch.bfloat16, 16) == "device cpu is no CUDA GPU"
+    assert problem_of(CPU, config, torch.float64, 16) == "kvscope's own kernels have no float64"
 
 
 def test_a_steps_memory_is_set_aside_before_the_pool() -> None:

@@ -1,0 +1,118 @@
+"""Compiles `kernels.c` for this very CPU, once, and loads it.
+
+The library lies in the cache folder under a name that says what it was made of: source, compiler, flags and CPU.
+Without a compiler there is none, and torch's own operations do the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+
+from kvscope.engine.model.catalogue import models_folder
+
+SOURCE = Path(__file__).with_name("kernels.c")
+_FLAGS = ("-O3", "-march=native", "-fPIC", "-fopenmp", "-shared")
+_COMPILERS = ("cc", "gcc", "clang")
+_MAX_COMPILE_SECONDS = 60
+
+_POINTER, _LONG, _FLOAT, _INT = ctypes.c_void_p, ctypes.c_long, ctypes.c_float, ctypes.c_int
+_ARGUMENTS = {
+    "rms_norm": [_POINTER] * 4 + [_LONG] * 2 + [_FLOAT, _INT],
+    "silu_and_mul": [_POINTER] * 2 + [_LONG] * 2 + [_INT],
+    "rotate_and_cache": [_POINTER] * 9 + [_LONG] * 5 + [_FLOAT, _INT],
+    "paged_attention": [_POINTER] * 8 + [_LONG] * 5 + [_FLOAT, _INT],
+}
+
+
+class NoNativeLibraryError(Exception):
+    """There is none; the message says why, in words for a person."""
+
+
+@functools.cache
+def unavailable_reason() -> str | None:
+    """Returns why there is no library on this machine, None where there is one. Compiles it where it was not yet."""
+    try:
+        native_library()
+    except NoNativeLibraryError as error:
+        return str(error)
+    return None
+
+
+@functools.cache
+def native_library() -> ctypes.CDLL:
+    """Returns the library. Raises `NoNativeLibraryError` where it cannot be compiled or loaded."""
+    compiler = _find_compiler()
+    folder = models_folder().parent / "native"
+    path = folder / f"kernels-{_fingerprint(compiler)}.so"
+    try:
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            _compile(compiler, path)
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NoNativeLibraryError(f"{path.name}: {error.strerror or error}") from error
+    for name, arguments in _ARGUMENTS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, None
+    return library
+
+
+def _find_compiler() -> str:
+    asked = os.environ.get("CC")
+    for name in (asked,) if asked else _COMPILERS:
+        if found := shutil.which(name):
+            return found
+    raise NoNativeLibraryError(f"no C compiler ({asked or ', '.join(_COMPILERS)})")
+
+
+def _fingerprint(compiler: str) -> str:
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
+    parts = (
+        SOURCE.read_bytes(),
+        compiler.encode(),
+        version,
+        " ".join(_FLAGS).encode(),
+        _cpu(),
+        torch.__version__.encode(),
+    )
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _cpu() -> bytes:
+    """What the compiler's choice of instructions follows from: a cache folder may be shared between machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
+    except OSError:
+        return platform.processor().encode()
+    kept = (b"model name", b"cpu family", b"model\t", b"flags", b"Features", b"CPU part")
+    return b"\n".join(dict.fromkeys(line for line in lines if line.startswith(kept)))
+
+
+def _compile(compiler: str, path: Path) -> None:
+    """Writes the library under a name of its own first: several engines may start at once."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        unfinished = Path(folder) / path.name
+        command = [compiler, *_FLAGS, str(SOURCE), *_openmp_of_torch(), "-o", str(unfinished)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_MAX_COMPILE_SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise NoNativeLibraryError(f"{compiler} took more than {_MAX_COMPILE_SECONDS} s") from error
+        if done.returncode:
+            first_error = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
+            raise NoNativeLibraryError(f"{compiler} failed: {first_error}")
+        unfinished.replace(path)
+
+
+def _openmp_of_torch() -> list[str]:
+    """Torch's OpenMP, so that both use one pool of threads: two would wait for each other by spinning."""
+    return [str(path) for path in (Path(torch.__file__).parent / "lib").glob("libgomp*.so*")][:1]
