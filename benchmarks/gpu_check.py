@@ -15,6 +15,7 @@ Exit codes: 0 all is well, 1 something is wrong or a section did not come to its
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -204,6 +205,10 @@ def _describe_machine(rows: Rows, is_dry: bool) -> None:
     rows.add("multiprocessors", properties.multi_processor_count)
     rows.add("memory", properties.total_memory / (1 << 30), "GiB")
     rows.add("CUDA", str(torch.version.cuda))
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        query = ["nvidia-smi", "--query-gpu=driver_version,clocks.sm,clocks.max.sm", "--format=csv,noheader"]
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False).stdout
+        rows.add("driver, clock now and at most", (answer.splitlines() or ["unknown"])[0])
 
 
 def _report(results: list[SectionResult], path: Path | None, seconds: float) -> int:

@@ -21,6 +21,9 @@ from kvscope.engine.model.sampler import Sampler, SamplingRow
 from kvscope.engine.scheduling.output import TokenLogprobs
 from kvscope.engine.scheduling.request import SamplingParams
 
+_LARGEST_TOP_K = 2**31 - 1
+"""What the kernel can be told; no vocabulary is larger."""
+
 
 class DeviceSampler:
     """Samples with one wait for the device, which every step ends with."""
@@ -58,7 +61,7 @@ class DeviceSampler:
         params = [row.request.sampling for row in rows]
         return [
             ([sampling.temperature for sampling in params], torch.float32),
-            ([sampling.top_k for sampling in params], torch.int32),
+            ([min(sampling.top_k, _LARGEST_TOP_K) for sampling in params], torch.int32),
             ([sampling.top_p for sampling in params], torch.float32),
             ([sampling.min_p for sampling in params], torch.float32),
             ([self._seed(row) for row in rows], torch.int64),

@@ -107,10 +107,12 @@ def test_greedy_rows_need_no_settings_and_torchs_rows_are_not_asked() -> None:
         return SamplingRow(Request("r", [1, 2], SamplingParams(**settings)))  # type: ignore[arg-type]
 
     assert sampler.settings([row(temperature=0), row(temperature=1, min_tokens=3), row(temperature=0)]) == []
-    values = sampler.settings([row(temperature=0), row(temperature=1, top_k=3, top_p=0.5, min_p=0.1, seed=1 << 63)])
+    values = sampler.settings(
+        [row(temperature=0), row(temperature=1, top_k=1 << 40, top_p=0.5, min_p=0.1, seed=1 << 63)]
+    )
     assert [(list(value), dtype) for value, dtype in values[:4]] == [
         ([0, 1], torch.float32),
-        ([0, 3], torch.int32),
+        ([0, (1 << 31) - 1], torch.int32),
         ([1.0, 0.5], torch.float32),
         ([0.0, 0.1], torch.float32),
     ]
