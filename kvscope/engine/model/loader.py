@@ -133,7 +133,8 @@ def load_model(
     report(described, 0.0)
     num_layers = parts.config.num_hidden_layers
     try:
-        with torch.inference_mode(), new_memory_on_huge_pages():
+        pages = new_memory_on_huge_pages() if device == "cpu" else contextlib.nullcontext()
+        with torch.inference_mode(), pages:
             decoder = build_decoder(
                 parts.config,
                 parts.source,
@@ -150,6 +151,12 @@ def load_model(
 def read_config(name: str) -> ModelConfig:
     """Returns a model's shape without reading its weights. Raises `ModelError` as `load_model`."""
     return _open(name).config
+
+
+def read_weights(name: str) -> tuple[ModelConfig, WeightSource]:
+    """Returns a model's shape and its weights, of which none is read yet. Raises `ModelError` as `load_model`."""
+    parts = _open(name)
+    return parts.config, parts.source
 
 
 def choose_dtype(asked: str, published: str, device: str) -> torch.dtype:
