@@ -171,7 +171,7 @@ class _Tiling:
     tile: int
     num_warps: int
     num_stages: int = 3
-    """One tile is computed with, one is on its way."""
+    """3: one tile is computed with, one is on its way."""
 
 
 def _tiling(profile: DeviceProfile, dtype: torch.dtype, padded_dim: int, group: int, is_decode_only: bool) -> _Tiling:
@@ -187,10 +187,12 @@ def _tiling(profile: DeviceProfile, dtype: torch.dtype, padded_dim: int, group: 
     tile = 8192 // padded_dim
     if is_decode_only:
         return _Tiling(prefill_rows=64, tile=tile, num_warps=4)
-    # From Hopper on, data centre chips multiply out of shared memory: two groups of four warps with 64 rows each, in
-    # 128 KiB. Others hold the query in registers, and may have no more than 99 KiB: half as many rows.
-    is_large = profile.capability >= 90 and profile.shared_bytes >= 160 << 10
-    return _Tiling(prefill_rows=128 if is_large else 64, tile=tile, num_warps=8)
+    # From Hopper on, data centre chips multiply out of shared memory and have 227 KiB: two groups of four warps with 64
+    # rows each, and two tiles on their way, since a processor has no second program that would load meanwhile. Others
+    # hold the query in registers, and may have no more than 99 KiB: half as many rows.
+    if profile.capability >= 90 and profile.shared_bytes >= 200 << 10:
+        return _Tiling(prefill_rows=128, tile=tile, num_warps=8, num_stages=4)
+    return _Tiling(prefill_rows=64, tile=tile, num_warps=8)
 
 
 @functools.cache
