@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -24,7 +25,9 @@ def register(app: typer.Typer) -> None:
 
 
 def config(
-    wants_path: Annotated[bool, typer.Option("--path", help="Print only where the file is, or would be.")] = False,
+    wants_path: Annotated[
+        bool, typer.Option("--path", help="Print only where the file is, or would be; makes its folder.")
+    ] = False,
     wants_default: Annotated[
         bool, typer.Option("--default", help="Print a file with every setting and key, all commented out.")
     ] = False,
@@ -41,6 +44,8 @@ def config(
         raise UsageError("--path, --default and --json print different things: choose one")
     path = config_path()
     if wants_path:
+        with contextlib.suppress(OSError):  # whoever writes the file hears what is wrong
+            path.parent.mkdir(parents=True, exist_ok=True)
         print(path)
     elif wants_default:
         print(config_text(DEFAULT, is_commented_out=True), end="")

@@ -18,6 +18,15 @@ def kvscope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return line
 
 
+def test_the_folder_of_the_file_is_made_for_whoever_redirects_into_it(
+    kvscope: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = kvscope.folder / "new" / "config.toml"
+    monkeypatch.setenv("KVSCOPE_CONFIG", str(path))
+    assert kvscope("config", "--path").out == f"{path}\n"
+    assert [*path.parent.iterdir()] == []
+
+
 def test_a_file_to_begin_with_can_be_redirected_to_where_the_file_is(kvscope: CommandLine) -> None:
     path = kvscope("config", "--path")
     assert (path.exit_code, path.out, path.err) == (0, f"{kvscope.folder / 'config.toml'}\n", "")
