@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvscope.analysis.text import visible
 from kvscope.control import EngineStarter
 from kvscope.tui.screens.form import FormModal, Texts
+from kvscope.tui.screens.modals import keys_of
 from kvscope.tui.view.form import FormField
 from kvscope.tui.view.lines import Line, Span
 
@@ -50,7 +51,11 @@ class RestartForm(FormModal):
         if path is None:
             return [(Span("The engine before has no recording yet.", "dim"),)]
         return [
-            (Span("The recording so far stays open ("), Span("a", "bold"), Span(" goes back to it) and lies in")),
+            (
+                Span("The recording so far stays open ("),
+                Span(keys_of(self).shown("a"), "bold"),
+                Span(" goes back to it) and lies in"),
+            ),
             (Span(visible(str(path)), "dim"),),
         ]
 

@@ -56,7 +56,7 @@ class WorkloadMenu(ModalScreen[None]):
         self._show()
 
     def _show(self) -> None:
-        width = min(self.app.size.width - 8, MENU_COLUMNS)
+        width = min(self.app.size.width * 9 // 10 - 4, MENU_COLUMNS)  # inside the frame of a `Box`
         lines = menu_lines(self._current, width)
         self._view.styles.width, self._view.styles.height = width, min(len(lines), self.app.size.height - 4)
         self._view.set_lines(lines)
