@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from kvscope.cli.bench import kernels, recorder, scheduler, seek, tui
+from kvscope.cli.bench import engine, kernels, recorder, scheduler, seek, tui
 
 bench = typer.Typer(help="Measure kvscope's own parts.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -14,7 +14,7 @@ def group() -> None:
     """Measure kvscope's own parts."""
 
 
-BENCHMARKS = (scheduler, recorder, seek, tui, kernels)
+BENCHMARKS = (engine, scheduler, recorder, seek, tui, kernels)
 for benchmark in BENCHMARKS:
     benchmark.register(bench)
 

@@ -1,0 +1,85 @@
+"""`kvscope bench engine`: its figures have the shape that is promised, and peers that fail say why; nothing is judged."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvscope.session import bench_engine
+from kvscope.session.bench_engine import Case, Run
+from tests.cli.command_line import CommandLine
+
+PEER = """
+import json, os, sys
+print("a line of its own")
+print(json.dumps({"versions": {"peer": "1.2"}}), flush=True)
+for line in sys.stdin:
+    case = json.loads(line)
+    assert sorted(os.listdir(sys.argv[1])) == ["config.json", "model.safetensors"]
+    assert len(case["prompts"]) in (1, 3)
+    step = 1.0 if os.environ["OMP_NUM_THREADS"] == "1" else 0.5
+    print(json.dumps({"step_times_s": [step * (i + 1) for i in range(case["num_tokens"])]}), flush=True)
+"""
+
+
+@pytest.fixture
+def kvscope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    monkeypatch.setattr(bench_engine, "CASES", (Case("batch 3", 3, 20, 4), Case("prefill 30", 1, 30, 1)))
+    monkeypatch.setattr(bench_engine, "script_folder", lambda: tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return CommandLine(tmp_path, monkeypatch, capsys)
+
+
+ARGUMENTS = ("bench", "engine", "--model", "toy", "--threads", "1", "--pairs", "2")
+
+
+def test_json_has_a_line_a_case_and_a_figure_a_round(kvscope: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "vllm_engine.py").write_text(PEER)
+    outcome = kvscope(*ARGUMENTS, "--threads", "2", "--vllm", sys.executable, "--json")
+    assert (outcome.exit_code, outcome.err) == (0, "")
+    batch, prefill = (json.loads(line) for line in outcome.out.splitlines())
+    assert (batch["case"], batch["peers"]) == ("batch 3", {"kvscope": {}, "vllm": {"peer": "1.2"}})
+    expected = {"threads": 2, "tokens_per_s": [6.0, 6.0], "ttft_ms": [500.0, 500.0], "itl_ms": [500.0, 500.0]}
+    assert batch["engines"]["vllm"] == expected
+    own = batch["engines"]["kvscope"]["tokens_per_s"]
+    assert batch["ratios"]["vllm"]["smallest"] == pytest.approx(min(own) / 6.0)
+    assert (batch["ratios"]["vllm"]["num_pairs"], len(own)) == (2, 2)
+    assert prefill["engines"]["vllm"]["tokens_per_s"] == [60.0, 60.0]
+    assert prefill["engines"]["kvscope"]["itl_ms"] == [None, None]
+
+
+def test_the_table_has_a_row_an_engine_and_case(kvscope: CommandLine) -> None:
+    outcome = kvscope(*ARGUMENTS)
+    rows = outcome.out.splitlines()
+    assert (
+        rows[2]
+        == "kvscope on cpu, torch's kernels (kvscope's own kernels have no head_dim 16: a multiple of 32 is needed); toy, bfloat16"
+    )
+    assert [row.split("  ")[0] for row in rows[3:]] == ["case", "batch 3", "prefill 30"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("import sys; sys.exit('no module named vllm')", "no module named vllm"),
+        (PEER.replace('range(case["num_tokens"])', "range(2)"), "transformers took 2 steps for batch 3 instead of 4"),
+    ],
+    ids=["does not start", "took other steps"],
+)
+def test_a_peer_that_fails_is_one_line(kvscope: CommandLine, tmp_path: Path, script: str, words: str) -> None:
+    (tmp_path / "transformers_engine.py").write_text(script)
+    outcome = kvscope(*ARGUMENTS, "--transformers", sys.executable)
+    assert outcome.exit_code == 2
+    assert outcome.err.startswith("kvscope: ")
+    assert outcome.err.endswith(f"{words}\n")
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_figures_of_a_run() -> None:
+    run = Run(Case("x", 4, 10, 4), [2.0, 3.0, 5.0, 6.0])
+    assert (run.ttft_ms, run.itl_ms, run.tokens_per_s) == (2000.0, 1000.0, 3.0)
+    prefill = Run(Case("x", 2, 10, 1), [4.0])
+    assert (prefill.ttft_ms, prefill.itl_ms, prefill.tokens_per_s) == (4000.0, None, 5.0)
