@@ -16,6 +16,14 @@ KINDS: tuple[type[ev.Event], ...] = get_args(ev.Event)
 BATCH_KINDS: frozenset[type[ev.Event]] = frozenset({ev.TokensScheduled, ev.TokensSampled})
 """Kinds that name every request of a step: about one request they say little, and there is one in each of its steps."""
 
+ROUTINE_KINDS: frozenset[type[ev.Event]] = BATCH_KINDS | {
+    ev.StepStarted,
+    ev.AdmissionEnded,
+    ev.StepFinished,
+    ev.TokenTextRecorded,
+}
+"""Kinds that a step has in which nothing was decided: the others are decisions and what came of them."""
+
 _STRETCH_OF_ALL = 8
 _STRETCH = 400
 """Steps that are read at once: some milliseconds of work."""

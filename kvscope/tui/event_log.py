@@ -23,7 +23,7 @@ MAX_LINES = 4_000
 MARGIN = 2
 """Lines that stay between the chosen one and an edge of the list."""
 
-NEAR_STEPS = 16
+NEAR_STEPS = 64
 """Steps that a growing recording may be ahead of the lines and still is read on at once."""
 
 

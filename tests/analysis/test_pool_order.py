@@ -44,3 +44,9 @@ def test_cached_blocks_stand_by_who_computed_them_and_in_the_order_of_its_text()
     step = len(run.sink.steps) - 1
     assert groups(run, step, "free_queue")[0].block_ids[-4:] == [2, 1, 4, 3]
     assert groups(run, step, "owner")[0] == BlockGroup("cached", [3, 4, 1, 2])
+
+
+def test_a_table_whose_ids_fall_stays_in_its_order_when_it_is_cached_only() -> None:
+    """x frees its tail first, so that a takes block 2 before block 1."""
+    run = scenario(blocks=3).request("x", "abcdefgh").request("a", "ABCDEFGH", at=1).run()
+    assert groups(run, len(run.sink.steps) - 1, "owner") == [BlockGroup("cached", [2, 1])]

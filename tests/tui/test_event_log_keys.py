@@ -122,6 +122,13 @@ async def test_kinds_are_chosen_and_kept_for_the_next_time() -> None:
         assert chosen(app) == (13, 3)  # the first one after step 0
         await pressed(pilot, "e", "a", "a", "escape")
         assert text(place(app).list.lines[0]).startswith("━━ EVENTS ─ all kinds ━")
+        await pressed(pilot, "colon", *"13", "enter", "e", "d", "escape")
+        assert text(place(app).list.lines[0]).startswith("━━ EVENTS ─ decisions ━")
+        kinds = [type(line.event).__name__ for line in place(app).log_lines.lines if line.step == 13]
+        assert kinds == [
+            *("AllocationFailed", "RequestPreempted", "BlockReleased", "BlockAllocated", "BlockCached"),
+            "RequestBlocked",
+        ]
 
 
 async def test_f_lists_one_request_and_then_all_again() -> None:

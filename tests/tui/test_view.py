@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from kvscope.analysis.history import Turn
@@ -15,7 +17,7 @@ from kvscope.tui.view.goto import GotoError, ToBlock, ToNumberedRequest, ToReque
 from kvscope.tui.view.layout import main_layout
 from kvscope.tui.view.life import ScheduledIndex, by_column, deeds_of, life_glyphs, sampled_deeds
 from kvscope.tui.view.lines import Line, Span, cut_line, fit, rule, two_ends
-from kvscope.tui.view.pool import map_lines, next_out_lines
+from kvscope.tui.view.pool import legend_lines, map_lines, next_out_lines
 from kvscope.tui.view.pool_grid import PoolGrid, pool_grid
 from kvscope.tui.view.queues import progress, waiting_height
 from kvscope.tui.view.request import HitEnd, table_slots
@@ -279,6 +281,18 @@ def test_a_cell_of_many_blocks_shows_the_strongest_event_else_the_live_share() -
             Span("▄", "on-selected", "selected"),
         )
     ]
+
+
+def test_a_legend_loses_its_zeros_then_its_names_but_never_a_figure() -> None:
+    view = dataclasses.replace(pool([NULL]), num_live=14_658, num_shared=16, num_cached=18_088, num_new=2)
+    grid = PoolGrid(num_blocks=1, blocks_per_cell=64, cells_per_row=8, cell_columns=1, label_columns=2, num_rows=1)
+
+    def legend(width: int) -> list[str]:
+        return [text(line) for line in legend_lines(view, grid, width, UNICODE, shows_zero=True)]
+
+    assert legend(70)[0] == "■ live 14,658   2+ shared 16   ░ cached 18,088   · free 0"
+    assert legend(44) == ["■ live 14,658 2+ shared 16 ░ cached 18,088", "+ new 2   1 cell = 64 blocks"]
+    assert legend(30) == ["■ 14,658 2+ 16 ░ 18,088", "+ new 2   1 cell = 64 blocks"]
 
 
 def test_what_is_next_out_says_what_it_loses() -> None:

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from kvscope.analysis.event_log import BATCH_KINDS, KINDS, EventFilter
+from kvscope.analysis.event_log import BATCH_KINDS, KINDS, ROUTINE_KINDS, EventFilter
 from kvscope.analysis.event_subjects import block_of, request_of
 from kvscope.events import Event
 from kvscope.tui.event_log import EventLog
@@ -36,7 +36,7 @@ Kinds = frozenset[type[Event]]
 
 
 class LoggedKindsModal(ModalScreen[None]):
-    """The kinds of events to list: space turns one on or off, `o` lists it alone, `a` all."""
+    """The kinds of events to list: space turns one on or off, `o` lists it alone, `a` all, `d` decisions."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "dismiss", "close", show=False),
@@ -50,6 +50,7 @@ class LoggedKindsModal(ModalScreen[None]):
         Binding("space", "turn", "on or off", show=False),
         Binding("o", "only", "only this one", show=False),
         Binding("a", "all", "all, or none", show=False),
+        Binding("d", "decisions", "decisions: without what every step has", show=False),
     ]
 
     def __init__(
@@ -78,7 +79,7 @@ class LoggedKindsModal(ModalScreen[None]):
         lines: list[Line] = [
             (Span("events to list", "bold"), Span(f"  {len(self._kinds)} of {len(KINDS)} kinds", "dim")),
             *kind_lines(self._kinds, self._current, height, self._glyphs),
-            (Span("space on/off  o only  a all/none  esc closes", "dim"),),
+            (Span("space on/off  o only  a all/none  d decisions  esc closes", "dim"),),
         ]
         self._view.styles.width = max(map(line_width, lines))
         self._view.styles.height = len(lines)
@@ -96,6 +97,9 @@ class LoggedKindsModal(ModalScreen[None]):
 
     def action_all(self) -> None:
         self._choose(frozenset() if len(self._kinds) == len(KINDS) else frozenset(KINDS))
+
+    def action_decisions(self) -> None:
+        self._choose(frozenset(KINDS) - ROUTINE_KINDS)
 
     def _choose(self, kinds: Kinds) -> None:
         self._kinds = kinds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvscope.analysis.event_log import KINDS, EventFilter, LoggedEvent
+from kvscope.analysis.event_log import KINDS, ROUTINE_KINDS, EventFilter, LoggedEvent
 from kvscope.analysis.event_subjects import field_words
 from kvscope.analysis.event_words import event_sentence
 from kvscope.analysis.spans import Span as WordSpan
@@ -35,6 +35,8 @@ def filter_words(chosen: EventFilter, width: int) -> tuple[Span, ...]:
     names = [kind.__name__ for kind in KINDS if kind in chosen.kinds]
     if len(names) == len(KINDS):
         kinds = "all kinds"
+    elif chosen.kinds == frozenset(KINDS) - ROUTINE_KINDS:
+        kinds = "decisions"
     elif len(names) <= MAX_NAMED_KINDS:
         kinds = " and ".join(names)
     else:

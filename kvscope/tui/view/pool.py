@@ -179,8 +179,16 @@ def legend_lines(pool: PoolView, grid: PoolGrid, width: int, glyphs: Glyphs, *, 
 
 
 def _legend(entries: Sequence[tuple[Span, str, int]], width: int, *, shows_zero: bool, tail: Line = ()) -> Line:
-    """Roomy where it fits, then close, then without the zero counts, then without the tail; figures are never cut."""
-    for zero, gap, end in ((True, "   ", tail), (True, " ", tail), (False, " ", tail), (False, " ", ())):
+    """Roomy where it fits, then close, then without the zero counts, without the names, without the tail: a figure is
+    never cut, and stands beside its glyph."""
+    attempts: tuple[tuple[bool, str, Line, bool], ...] = (
+        (True, "   ", tail, True),
+        (True, " ", tail, True),
+        (False, " ", tail, True),
+        (False, " ", tail, False),
+        (False, " ", (), False),
+    )
+    for zero, gap, end, has_names in attempts:
         if zero and not shows_zero:
             continue
         spans: list[Span] = []
@@ -189,7 +197,7 @@ def _legend(entries: Sequence[tuple[Span, str, int]], width: int, *, shows_zero:
                 continue
             spans += [
                 glyph if number else glyph._replace(role="dim"),
-                Span(f" {name} ", "dim"),
+                Span(f" {name} " if has_names else " ", "dim"),
                 Span(f"{number:,}", "bold" if number else "dim"),
                 Span(gap),
             ]

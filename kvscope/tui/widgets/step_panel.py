@@ -6,6 +6,7 @@ Inside a step the title names the event; its own words come first, and the sente
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 from kvscope.analysis.event_subjects import sentence_of
 from kvscope.analysis.event_words import event_sentence
@@ -14,11 +15,15 @@ from kvscope.analysis.spans import Sentence
 from kvscope.analysis.text import visible
 from kvscope.events import Event
 from kvscope.replay.timeline import Moment, Timeline
+from kvscope.tui.keymap import Keys
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.lines import Line, Span, put_behind
 from kvscope.tui.view.marks import mark_sentences
 from kvscope.tui.view.step import SentencesView, event_rows, event_title, marked_rows, sentences_view, title_line
 from kvscope.tui.widgets.panel import Panel
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
 
 MIN_ROWS_FOR_WORDS = (0, 9, 20)
 """Of how many rows a panel must be to have one, two and three for the words of an event."""
@@ -55,16 +60,21 @@ class StepPanel(Panel):
         self._sentences = [*self._mark_sentences(), *self._decisions]
         event, number = model.walk.event, model.walk.number
         if event is None or number is None:
-            title = title_line(model.step, step_title(model.timeline, whole), width - 4)
+            title, hint = title_line(model.step, step_title(model.timeline, whole), width - 4), ""
             rows: list[Line] = []
         else:
             title = event_title(model.step, number, model.walk.num_events, type(event).__name__)
+            hint = f"{self._keys.shown('[ ]')} events, {self._keys.shown('esc')} whole step"
             num_rows = sum(height >= rows for rows in MIN_ROWS_FOR_WORDS)
             rows = event_rows(event_sentence(event), width, num_rows)
         self._room = width, max(height - 1 - len(rows), 0)
         self._view = sentences_view(self._sentences, *self._room, self.first)
         self._mark(event)
-        return [self.title_rule(title, width), *rows, *self._sentence_lines(width)]
+        return [self.title_rule(title, width, hint), *rows, *self._sentence_lines(width)]
+
+    @property
+    def _keys(self) -> Keys:
+        return cast("KvscopeApp", self.app).keys
 
     def _mark_sentences(self) -> list[Sentence]:
         """What the marks say that stand in the cursor's column of the timeline."""
@@ -94,9 +104,9 @@ class StepPanel(Panel):
             for line, owner in zip(lines, self._view.sentence_of, strict=True)
         ]
 
-    def title_rule(self, title: Line, width: int) -> Line:
+    def title_rule(self, title: Line, width: int, hint: str) -> Line:
         name, _, *words = title
-        return self.title(name.text, words, width)
+        return self.title(name.text, words, width, (Span(hint, "dim"),) if hint else ())
 
     def _without_step(self, width: int) -> list[Line]:
         """What is shown before the first step: what the engine does meanwhile, or its error."""
