@@ -1,8 +1,7 @@
 """Runs the cases of `kvscope bench engine` on transformers. Run by it, in an interpreter that has transformers.
 
-Arguments: a Hugging Face folder. OMP_NUM_THREADS says how many threads. The same lines as `vllm_engine.py`. All prompts
-of a case have one length, so that the batch needs no padding; a plain loop over the model's forward pass, which is a
-little quicker than `generate`.
+Arguments: a Hugging Face folder. The same lines as `vllm_engine.py`. All prompts of a case have one length, so that
+the batch needs no padding; a plain loop over the model's forward pass, which is a little quicker than `generate`.
 """
 
 from __future__ import annotations
@@ -37,12 +36,13 @@ def run(model: Any, case: dict[str, Any]) -> list[float]:
 
 def main(folder: str) -> None:
     """Answers cases until standard input ends."""
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="sdpa").eval()
     versions = {"transformers": transformers.__version__, "torch": torch.__version__}
     print(json.dumps({"versions": versions}), flush=True)
     for line in sys.stdin:
-        print(json.dumps({"step_times_s": run(model, json.loads(line))}), flush=True)
+        case = json.loads(line)
+        torch.set_num_threads(case["num_threads"])
+        print(json.dumps({"step_times_s": run(model, case)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Runs the cases of `kvscope bench engine` on vLLM's CPU build. Run by it, in an interpreter that has vLLM.
 
-Arguments: a Hugging Face folder, "compiled" or "eager". OMP_NUM_THREADS says how many threads. First it prints
-`{"versions": …}`; then, for each line `{"prompts": [[…], …], "num_tokens": …}` on standard input, a line
-`{"step_times_s": […]}`: when each step's tokens were there, since the requests were submitted. Greedy, no stop tokens,
-no prefix cache, no text; a step may hold all prompts.
+Arguments: a Hugging Face folder, "compiled" or "eager". First it prints `{"versions": …}`; then, for each line
+`{"prompts": [[…], …], "num_tokens": …, "num_threads": …}` on standard input, a line `{"step_times_s": […]}`: when each
+step's tokens were there, since the requests were submitted. Greedy, no stop tokens, no prefix cache, no text; a step
+may hold all prompts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def main(folder: str, mode: str) -> None:
     )
     print(json.dumps({"versions": {"vllm": vllm.__version__, "torch": torch.__version__}}), flush=True)
     for line in sys.stdin:
-        print(json.dumps({"step_times_s": run(llm.llm_engine, json.loads(line))}), flush=True)
+        case = json.loads(line)
+        torch.set_num_threads(case["num_threads"])
+        print(json.dumps({"step_times_s": run(llm.llm_engine, case)}), flush=True)
 
 
 if __name__ == "__main__":

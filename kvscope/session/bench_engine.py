@@ -89,7 +89,6 @@ class Contender(Protocol):
 
     name: str
     num_threads: int
-    versions: dict[str, str]
 
     def run(self, case: Case, seed: int) -> Run:
         """Runs a case. Raises `UsageError` where the engine could not."""
@@ -116,7 +115,6 @@ class KvscopeEngine:
 
     def __init__(self, engine: LLMEngine, vocab_size: int, num_threads: int) -> None:
         self.num_threads = num_threads
-        self.versions: dict[str, str] = {}
         self._engine = engine
         self._vocab_size = vocab_size
 
@@ -137,17 +135,19 @@ class KvscopeEngine:
         return _checked(self.name, case, times)
 
 
-class PeerEngine:
-    """An engine behind a script of `benchmarks/`, in an interpreter that has it."""
+class PeerProcess:
+    """A script of `benchmarks/` with a loaded model, in an interpreter that has the engine."""
 
-    def __init__(self, name: str, python: Path, script: Path, arguments: Iterable[str], num_threads: int) -> None:
+    def __init__(self, name: str, python: Path, arguments: Iterable[str], max_num_threads: int) -> None:
         """Starts it, and waits until its model is loaded. Raises `UsageError` where that does not work."""
         self.name = name
-        self.num_threads = num_threads
         self._python = python
         self._messages = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the process
+        script = script_folder() / f"{name}_engine.py"
         if not script.is_file():
             raise UsageError(f"--{name} needs {script}: run it from a source checkout (pip install -e)")
+        # The limit on spinning that kvscope sets for itself is no setting of a peer's.
+        environment = {key: value for key, value in os.environ.items() if key != "GOMP_SPINCOUNT"}
         try:
             self._process = subprocess.Popen(
                 [str(python), str(script), *arguments],
@@ -155,16 +155,20 @@ class PeerEngine:
                 stdout=subprocess.PIPE,
                 stderr=self._messages,
                 text=True,
-                env=os.environ | {"OMP_NUM_THREADS": str(num_threads)},
+                env=environment | {"OMP_NUM_THREADS": str(max_num_threads)},
             )
         except OSError as error:
             raise UsageError(f"--{name} {python}: {error.strerror}; give a Python interpreter that has it") from error
         self.versions = {str(package): str(version) for package, version in self._answer("versions").items()}
 
-    def run(self, case: Case, seed: int) -> Run:
-        """Runs a case."""
+    def run(self, case: Case, seed: int, num_threads: int) -> Run:
+        """Runs a case. Raises `UsageError` where the engine could not."""
         assert self._process.stdin is not None
-        question = {"prompts": case.prompts(seed, vocab_size=32_000), "num_tokens": case.num_tokens}
+        question = {
+            "prompts": case.prompts(seed, vocab_size=32_000),
+            "num_tokens": case.num_tokens,
+            "num_threads": num_threads,
+        }
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
@@ -185,7 +189,7 @@ class PeerEngine:
         lines = [line.strip() for line in self._messages if line.strip()]
         return UsageError(f"--{self.name} {self._python}: {lines[-1] if lines else 'it ended without a word'}")
 
-    def __enter__(self) -> PeerEngine:
+    def __enter__(self) -> PeerProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -193,6 +197,19 @@ class PeerEngine:
         self._process.stdin.close()
         self._process.wait()
         self._messages.close()
+
+
+class PeerEngine:
+    """A peer with a number of threads."""
+
+    def __init__(self, process: PeerProcess, num_threads: int) -> None:
+        self.name = process.name
+        self.num_threads = num_threads
+        self._process = process
+
+    def run(self, case: Case, seed: int) -> Run:
+        """Runs a case."""
+        return self._process.run(case, seed, self.num_threads)
 
 
 def fastest(contenders: Sequence[Contender], case: Case, num_tries: int, seed: Callable[[], int]) -> Contender:

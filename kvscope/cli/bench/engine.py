@@ -45,10 +45,10 @@ def engine(
         CASES,
         KvscopeEngine,
         PeerEngine,
+        PeerProcess,
         build_kvscope,
         fastest,
         peer_folder,
-        script_folder,
     )
     from kvscope.session.bench_measure import this_machine
     from kvscope.session.build import require_engine_extra
@@ -62,25 +62,23 @@ def engine(
         built = build_kvscope(loaded)
         own = [KvscopeEngine(built.engine, loaded.config.vocab_size, count) for count in tried]
         engines: dict[str, Sequence[Contender]] = {"kvscope": own}
+        versions: dict[str, dict[str, str]] = {}
         for name, python in (("vllm", vllm), ("transformers", transformers)):
             if python is None:
                 continue
             arguments = [str(peer_folder(model, platformdirs.user_cache_path("kvscope") / "bench"))]
             if name == "vllm":
                 arguments.append("eager" if vllm_eager else "compiled")
-            script = script_folder() / f"{name}_engine.py"
-            peers = []
-            for count in tried:
-                progress.loading(f"starting {name} with {count} threads", None)
-                peers.append(stack.enter_context(PeerEngine(name, python, script, arguments, count)))
-            engines[name] = peers
+            progress.loading(f"starting {name}", None)
+            process = stack.enter_context(PeerProcess(name, python, arguments, max(tried)))
+            versions[name] = process.versions
+            engines[name] = [PeerEngine(process, count) for count in tried]
         machine = this_machine(has_torch=True)
-        versions = {name: contenders[0].versions for name, contenders in engines.items()}
         progress.clear()
         if not as_json:
             print(*machine.lines(), sep="\n")
-            for name in versions.keys() - {"kvscope"}:
-                print(f"{name}: {', '.join(f'{key} {value}' for key, value in versions[name].items())}")
+            for name, packages in versions.items():
+                print(f"{name}: {', '.join(f'{package} {version}' for package, version in packages.items())}")
             print(f"kvscope on {built.execution.partition(';')[0]}; {model}, bfloat16", flush=True)
         for number, case in enumerate(CASES):
             progress.loading(f"{case.name}: which number of threads is better", None)
