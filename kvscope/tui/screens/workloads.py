@@ -80,9 +80,9 @@ class WorkloadForm(FormModal):
     """The figures of a workload. Each change is rehearsed, enter sends it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r", "remedy", "restart with settings that bring it about", show=False),
+        Binding("ctrl+r", "remedy", "restart with other settings", show=False),
     ]
-    KEYS = "⏎ sends it · ↑ ↓ field · esc leaves"
+    KEYS = "⏎ sends it · ↑ ↓ field · ctrl+r restarts with other settings · esc leaves"
 
     def __init__(self, workloads: Workloads, fitted: FittedWorkload, *, is_ascii: bool) -> None:
         super().__init__(
@@ -117,6 +117,6 @@ class WorkloadForm(FormModal):
         self.show()
 
     def action_remedy(self) -> None:
-        if self._forecast is not None and self._forecast.remedy:
-            self.dismiss()
-            self._workloads.restart_with(self._fitted, self._forecast.remedy)
+        """Opens the settings of a restart, with those changed that would bring it about."""
+        self.dismiss()
+        self._workloads.restart_with(self._fitted, {} if self._forecast is None else self._forecast.remedy)
