@@ -59,6 +59,7 @@ def test_one_prompt_prints_the_answer_alone_and_records_every_step(kvscope: Comm
     assert query(kvscope.folder / "r.db", "select prompt, num_output_tokens, finish_reason from requests") == [
         ("hello", 5, "length")
     ]
+    assert query(kvscope.folder / "r.db", "select device, kernels from engine_configured") == [("cpu", "torch")]
     assert [path.name for path in kvscope.folder.iterdir()] == ["r.db"]
 
 

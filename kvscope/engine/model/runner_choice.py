@@ -47,6 +47,7 @@ def step_bytes(model: Model, path: ExecutionPath, *, max_num_batched_tokens: int
     """Returns what a step takes of the device besides weights and KV cache; 0 on a CPU, where nothing is set aside."""
     if model.decoder.device.type == "cpu":
         return 0
+    free_bytes = free_memory_bytes(model.decoder.device) or 0
     num_graphs = 0
     if path.has_graphs:
         from kvscope.engine.model.gpu.cuda_graphs import capture_sizes
@@ -58,6 +59,8 @@ def step_bytes(model: Model, path: ExecutionPath, *, max_num_batched_tokens: int
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         num_graphs=num_graphs,
+        # Blocks of one layer at most, a quarter of them padding, whatever the pool will be.
+        gathered_bytes=0 if path.kernels == "triton" else 4 * free_bytes // (3 * model.config.num_hidden_layers),
     )
 
 

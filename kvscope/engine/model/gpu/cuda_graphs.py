@@ -8,6 +8,7 @@ the pool.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Protocol
 
@@ -90,7 +91,7 @@ class DecodeGraphs:
         for size in sorted(self.sizes, reverse=True):
             on_graph(len(self._graphs), len(self.sizes))
             prepare(size)
-            self._graphs[size] = self._backend.capture(lambda size=size: run(size))  # type: ignore[misc]
+            self._graphs[size] = self._backend.capture(functools.partial(run, size))
         on_graph(len(self._graphs), len(self.sizes))
 
     def size_for(self, num_requests: int) -> int | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -11,8 +13,10 @@ from kvscope.engine.model import runner_choice
 from kvscope.engine.model.execution import ExecutionPath
 from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner
 from kvscope.engine.model.loader import Model, load_model
+from kvscope.engine.model.memory import gpu_step_bytes
 from kvscope.engine.model.model_runner import TorchModelRunner
 from kvscope.engine.model.runner_choice import BuiltRunner, build_runner, choose_execution, step_bytes
+from kvscope.engine.model.toy import toy_config
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.errors import EngineError, ModelError
 
@@ -115,3 +119,19 @@ def test_what_fails_is_said_with_the_way_around_it(
     with pytest.raises(kind) as caught:
         build_runner(toy_float32, CONFIG, GRAPHS, ignore)
     assert caught.value.message == message
+
+
+def test_what_a_step_takes_of_a_gpu_follows_from_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three graphs (1, 2 and 3 requests), or copies of two thirds of the memory: the toy has two layers."""
+    monkeypatch.setattr(runner_choice, "free_memory_bytes", lambda device: 6 << 30)
+    decoder = SimpleNamespace(device=torch.device("cuda:0"), dtype=torch.float32)
+    model = cast("Model", SimpleNamespace(config=toy_config(), decoder=decoder))
+    limits = {"max_num_batched_tokens": 10, "max_num_seqs": 3}
+
+    def expected(num_graphs: int, gathered_bytes: int) -> int:
+        return gpu_step_bytes(toy_config(), itemsize=4, num_graphs=num_graphs, gathered_bytes=gathered_bytes, **limits)
+
+    assert step_bytes(model, GRAPHS, **limits) == expected(3, 0)
+    assert step_bytes(model, EAGER, **limits) == expected(0, 0)
+    assert step_bytes(model, ExecutionPath("cuda:0", "torch"), **limits) == expected(0, 4 << 30)
+    assert expected(0, 4 << 30) - expected(0, 0) == 4 << 30
