@@ -286,3 +286,23 @@ async def test_theme_ascii_zoom_and_speed_are_those_of_the_file() -> None:
         assert (app.theme, app.is_ascii) == ("kvscope-light", True)
         assert (app.model.steps_per_column, app.model.steps_per_second) == (5, 32)
         assert "5 steps/col" in shown(app.main_screen.timeline_panel.lines)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 16)])
+async def test_a_long_text_says_how_much_is_below_and_shows_every_line_whole(size: tuple[int, int]) -> None:
+    """The frame hid the last two lines, the one that says so among them, and the ends of long ones."""
+    app = scenes.screen(scenes.one_request())
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        await pilot.press("question_mark")
+        await settle(pilot)
+        modal = app.screen
+        assert isinstance(modal, TextModal)
+        assert modal._view.region.intersection(modal._view.parent.content_region) == modal._view.region  # type: ignore[union-attr]
+        left = len(modal._lines) - len(modal._view.lines)
+        assert shown(modal._view.lines).splitlines()[-1] == f"… {left + 1} more lines, j k scroll, esc closes"
+        if size[0] >= 80:
+            assert "…" not in "".join(shown(modal._view.lines).splitlines()[:-1]).replace("2…9", "")
+        await pilot.press("G")
+        await settle(pilot)
+        assert shown(modal._view.lines).splitlines()[-1] == shown(modal._lines).splitlines()[-1]

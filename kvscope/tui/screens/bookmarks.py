@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from kvscope.analysis.text import visible
-from kvscope.tui.screens.modals import Box, say_in
+from kvscope.tui.screens.modals import Box, inner_width, say_in
 from kvscope.tui.view.lines import Line, Span, cut_line, fit, pad_line, put_behind
 from kvscope.tui.widgets.lines_view import LinesView
 
@@ -86,7 +86,7 @@ class BookmarksModal(ModalScreen[None]):
         bookmarks = self._notes.all
         self._current = min(max(self._current, 0), max(len(bookmarks) - 1, 0))
         first = max(min(self._current - MAX_SHOWN // 2, len(bookmarks) - MAX_SHOWN), 0)
-        width = min(self.app.size.width - 8, 100)
+        width = min(inner_width(self.app.size.width), 100)
         columns = len(str(bookmarks[-1].step)) if bookmarks else 1
         lines: list[Line] = [(Span("BOOKMARKS", "bold"), Span("  enter goes there, x removes, esc closes", "dim"))]
         for index, mark in enumerate(bookmarks[first : first + MAX_SHOWN], first):

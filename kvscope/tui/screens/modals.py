@@ -148,8 +148,8 @@ class TextModal(ModalScreen[None]):
         if not self._view.is_mounted:
             return
         columns, rows = self.app.size
-        self._lines = self._build(columns - 6)
-        height = max(rows - 4, 1)
+        self._lines = self._build(inner_width(columns))
+        height = inner_height(rows)
         self._first = max(min(self._first, len(self._lines) - height), 0)
         shown = list(self._lines[self._first : self._first + height])
         if len(self._lines) > height:
@@ -210,9 +210,19 @@ class EventKindsModal(ModalScreen[None]):
             self._show()
 
 
+def inner_width(columns: int) -> int:
+    """Returns the widest line of a modal: its frame takes at most nine tenths of the terminal (see app.tcss)."""
+    return max(columns * 9 // 10 - 4, 1)
+
+
+def inner_height(rows: int) -> int:
+    """Returns the most lines of a modal, likewise."""
+    return max(rows * 9 // 10 - 2, 1)
+
+
 def _fit(view: LinesView, lines: Sequence[Line], columns: int, rows: int) -> None:
     """Gives the view the size of its lines, within the terminal."""
-    width = min(max((line_width(line) for line in lines), default=1), columns - 6)
+    width = min(max((line_width(line) for line in lines), default=1), inner_width(columns))
     view.styles.width = width
-    view.styles.height = min(len(lines), rows - 4)
+    view.styles.height = min(len(lines), inner_height(rows))
     view.set_lines([cut_line(line, width) for line in lines])

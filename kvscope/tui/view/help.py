@@ -10,6 +10,9 @@ from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import Line, Span, line_width, pad
 
 NAME_COLUMNS = 10
+GAP_COLUMNS = 3
+"""Between two columns of keys."""
+
 GROUPS = ("time", "events", "engine", "move", "look", "keep", "leave")
 
 
@@ -84,11 +87,16 @@ def legend(glyphs: Glyphs, width: int) -> list[Line]:
         for glyph, role, meaning in entries:
             entry = (Span(glyph, role), Span(f" {meaning}   ", "dim"))
             if line_width([*line, *entry]) - 3 > width:
-                lines.append(tuple(line))
+                lines.append(_without_end(line))
                 line = [Span(" " * NAME_COLUMNS)]
             line += entry
-        lines.append(tuple(line))
+        lines.append(_without_end(line))
     return lines
+
+
+def _without_end(line: Sequence[Span]) -> Line:
+    """Returns the line without the blanks behind its last word."""
+    return (*line[:-1], line[-1]._replace(text=line[-1].text.rstrip()))
 
 
 def help_lines(glyphs: Glyphs, keys: Sequence[KeyHelp], width: int) -> list[Line]:
@@ -100,14 +108,15 @@ def help_lines(glyphs: Glyphs, keys: Sequence[KeyHelp], width: int) -> list[Line
         if members:
             cells.append((Span(group, "bold dim"),))
             cells += [(Span(f" {pad(key.keys, key_width)}", "bold"), Span(key.what, "text")) for key in members]
-    column = max((sum(cell_width(span.text) for span in cell) for cell in cells), default=0) + 3
-    num_columns = max(min(width // column, 2), 1)
+    column = max((sum(cell_width(span.text) for span in cell) for cell in cells), default=0) + GAP_COLUMNS
+    num_columns = 2 if 2 * column - GAP_COLUMNS <= width else 1
     height = -(-len(cells) // num_columns)
     lines = [*legend(glyphs, width), ()]
     for row in range(height):
         line: list[Span] = []
         for cell in cells[row::height]:
-            used = sum(cell_width(span.text) for span in cell)
-            line += [*cell, Span(" " * (column - used))]
+            if line:
+                line.append(Span(" " * (column - line_width(line))))
+            line += cell
         lines.append(tuple(line))
     return lines
