@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +10,7 @@ from benchmarks.gpu.poisoned import RecordingBackend
 from benchmarks.gpu.seeded_model import QWEN3_0_6B, TINY
 from kvscope.engine.model.config import ModelConfig
 from kvscope.engine.model.decoder import Decoder
-from kvscope.engine.model.gpu.device_queue import CudaMark, DeviceQueue
+from kvscope.engine.model.gpu.device_queue import DeviceQueue
 from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
 
 BLOCK_SIZE = 16
@@ -64,24 +61,3 @@ class Setup:
             runner.warm_up()
         runner.capture_graphs(RecordingBackend() if self.is_dry else None)
         return runner
-
-    def seconds(self, run: Callable[[], object]) -> float:
-        """Returns how long the device takes for one call of `run`: the median of some rounds, each of several calls."""
-        if self.is_dry:
-            began = time.perf_counter()
-            run()
-            return time.perf_counter() - began
-        for _ in range(3):
-            run()
-        per_call = self._events(run, 1)
-        num_calls = max(1, min(100, int(0.01 / max(per_call, 1e-6))))
-        return statistics.median(self._events(run, num_calls) for _ in range(7))
-
-    def _events(self, run: Callable[[], object], num_calls: int) -> float:
-        begin, end = CudaMark(), CudaMark()
-        begin.set()
-        for _ in range(num_calls):
-            run()
-        end.set()
-        end.wait()
-        return begin.ns_until(end) / 1e9 / num_calls
