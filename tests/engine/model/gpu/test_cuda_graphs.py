@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from benchmarks.gpu.poisoned import RecordingBackend
-from kvscope.engine.model.gpu.cuda_graphs import DecodeGraphs, capture_sizes
+from kvscope.engine.model.gpu.cuda_graphs import CudaGraphBackend, DecodeGraphs, capture_sizes
 
 
 @pytest.mark.parametrize(
@@ -39,3 +44,52 @@ def test_the_largest_is_recorded_first_and_each_replays_its_own_size() -> None:
     for size in (2, 7, 1, 4):
         graphs.replay(size)
     assert runs == [2, 7, 1, 4]
+
+
+class StandInCuda:
+    """The part of `torch.cuda` that recording uses, which writes down in which order."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.current = "main"
+
+    def stream(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(name=name, wait_stream=lambda other: self.log.append(f"{name} waits for {other.name}"))
+
+    @contextlib.contextmanager
+    def on(self, stream: SimpleNamespace) -> Iterator[None]:
+        self.current, before = stream.name, self.current
+        yield
+        self.current = before
+
+    @contextlib.contextmanager
+    def recording(self, graph: str, *, pool: str, stream: SimpleNamespace, capture_error_mode: str) -> Iterator[None]:
+        self.log.append(f"{graph} begins, {pool}, {capture_error_mode}")
+        with self.on(stream):
+            yield
+        self.log.append(f"{graph} ends")
+
+    def run(self) -> None:
+        self.log.append(f"runs on {self.current}")
+
+
+def test_kernels_run_on_the_recording_stream_before_they_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stream waits for the other around the warm-up: both read and write the same static buffers."""
+    cuda = StandInCuda()
+    names = iter(["first graph", "second graph"])
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "one pool")
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: cuda.stream("side"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: cuda.stream("main"))
+    monkeypatch.setattr(torch.cuda, "stream", cuda.on)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: next(names))
+    monkeypatch.setattr(torch.cuda, "graph", cuda.recording)
+    backend = CudaGraphBackend(torch.device("cuda:0"))
+    graphs = [backend.capture(cuda.run), backend.capture(cuda.run)]
+    assert [str(graph) for graph in graphs] == ["first graph", "second graph"]
+    one_capture = ["side waits for main", "runs on side", "runs on side", "main waits for side"]
+    assert cuda.log == [
+        *one_capture,
+        *("first graph begins, one pool, thread_local", "runs on side", "first graph ends"),
+        *one_capture,
+        *("second graph begins, one pool, thread_local", "runs on side", "second graph ends"),
+    ]

@@ -50,7 +50,7 @@ def test_without_a_gpu_it_says_so_and_runs_nothing() -> None:
         ("pass", 60.0, "done"),
         ("raise SystemExit(1)", 60.0, "failed"),
         ("import os; os.kill(os.getpid(), 9)", 60.0, "crashed"),
-        ("import time; time.sleep(600)", 5.0, "timeout"),
+        ("import time; time.sleep(600)", 3.0, "timeout"),
     ],
 )
 def test_a_section_that_ends_badly_is_named_and_what_it_found_is_kept(program: str, limit_s: float, state: str) -> None:
