@@ -1,4 +1,4 @@
-"""`kvscope simulate`: a scenario through the scheduler without a model."""
+"""`kvscope simulate`: a scenario, or a trace of real traffic, through the scheduler without a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    scenario: Annotated[Path, typer.Argument(help="Scenario file; a trace in it is ignored.", show_default=False)],
+    scenario: Annotated[
+        Path,
+        typer.Argument(help="Scenario file; or a trace, Mooncake's .jsonl or Azure's .csv.", show_default=False),
+    ],
     record: Annotated[Path | None, typer.Option(help="Record the run in this file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the recording that is there.")] = False,
     max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps [the file's, or 400].")] = None,
@@ -35,23 +38,50 @@ def simulate(
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Check every invariant after every step.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as one line of JSON.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of a trace: a scheduler setting.")
+    ] = None,
+    max_requests: Annotated[int | None, typer.Option("--requests", min=1, help="Of a trace: its first ones.")] = None,
+    step_ms: Annotated[float, typer.Option(min=0.001, help="Of a trace: what a step takes.")] = 8.0,
+    token_us: Annotated[float, typer.Option(min=0.0, help="Of a trace: and for each token of it.")] = 20.0,
 ) -> None:
-    """Run a scenario through the scheduler, with scripted tokens instead of a model.
+    """Run a scenario or a trace through the scheduler, with scripted tokens instead of a model.
 
     Exit code 1: the run can make no more progress, or an invariant does not hold.
     """
+    from kvscope.cli.simulate_trace import simulate_trace
+    from kvscope.cli.whatif import parse_setting
     from kvscope.engine.scheduling.scenario import load_scenario
     from kvscope.errors import UsageError
     from kvscope.session import simulation
     from kvscope.session.recordings_folder import claim_recording_path, remove_recording
+    from kvscope.session.trace import is_trace
 
     if dump and as_json:
         raise UsageError("--dump and --json both print to standard output: choose one")
-    loaded = load_scenario(scenario)
+    traced = is_trace(scenario)
+    if traced and (dump or check or max_steps is not None):
+        raise UsageError(
+            "--dump, --check and --max-steps are for scenarios; record the trace, and look at the recording"
+        )
+    if settings and not traced:
+        raise UsageError("--set is for traces: a scenario has its settings in its file")
+    loaded = None if traced else load_scenario(scenario)
     if record is not None:
         record = claim_recording_path(record, may_replace=force)
         if force:
             remove_recording(record)
+    if loaded is None:
+        simulate_trace(
+            scenario,
+            record,
+            [parse_setting(text) for text in settings or ()],
+            max_requests=max_requests,
+            step_ms=step_ms,
+            token_us=token_us,
+            as_json=as_json,
+        )
+        return
     result = simulation.simulate(
         loaded,
         recording=record,
