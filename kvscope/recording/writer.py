@@ -33,6 +33,8 @@ class CheckpointPolicy:
 
     work: int = 28_000
     """Between two checkpoints, in units of a request that is scheduled: what a reader folds in some 10 ms."""
+    blocks: int = 32_768
+    """The pool for which that is. A larger one makes each checkpoint dearer by as much, so they come the more seldom."""
     deltas_per_base: int = 10
     """Checkpoints that refer to the same complete one: with more of them, each has more to tell."""
 
@@ -227,7 +229,7 @@ class Writer:
         if state is None or state.config is None:
             return
         self._work += WORK_OF_STEP + num_events * WORK_OF_EVENT + len(state.running)
-        if self._work < self._policy.work:
+        if self._work < self._policy.work * max(state.config.num_gpu_blocks / self._policy.blocks, 1.0):
             return
         self._work = 0
         if self._base is not None and self._num_deltas < self._policy.deltas_per_base:
