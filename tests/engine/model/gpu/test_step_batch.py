@@ -7,10 +7,10 @@ import torch
 
 from benchmarks.gpu.poisoned import PoisonedQueue
 from benchmarks.gpu.torch_kernels import TorchKernels
-from kvscope.engine.model.gpu.device_queue import HostQueue
+from kvscope.engine.model.gpu.device_queue import HostMark, HostQueue, Mark
 from kvscope.engine.model.gpu.device_sampler import DeviceSampler
 from kvscope.engine.model.gpu.step_batch import StepBatch, StepBatcher
-from kvscope.engine.model.gpu.step_buffer import Section
+from kvscope.engine.model.gpu.step_buffer import Section, StepBuffer
 from kvscope.engine.model.sampler import Sampler, SamplingRow
 from kvscope.engine.scheduling.output import SchedulerOutput
 from kvscope.engine.scheduling.request import Request, SamplingParams
@@ -131,3 +131,64 @@ def test_fields_keep_their_bits_and_begin_at_sixteen_bytes() -> None:
     assert [(view.data_ptr() - buffer.data_ptr()) for view in views] == [16, 32, 48]
     assert section.end == 16
     assert words[:4].tolist() == [-7] * 4
+
+
+class LoggedMark(HostMark):
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        self._log = log
+
+    def set(self) -> None:
+        self._log.append("set")
+
+    def wait(self) -> None:
+        self._log.append("wait")
+
+
+class LoggedTensor(torch.Tensor):
+    log: list[str]
+
+    def tolist(self) -> list[int]:
+        LoggedTensor.log.append("read")
+        return super().tolist()
+
+
+class LoggedQueue(HostQueue):
+    """Writes down when marks are set and waited for, and when the host reads a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.log: list[str] = []
+        LoggedTensor.log = self.log
+
+    def host_buffer(self, num_words: int, dtype: torch.dtype) -> torch.Tensor:
+        return super().host_buffer(num_words, dtype).as_subclass(LoggedTensor)
+
+    def new_mark(self) -> Mark:
+        return LoggedMark(self.log)
+
+
+def test_the_hosts_words_are_given_out_when_the_last_copy_is_done() -> None:
+    """A copy from pinned memory reads it after the call that queued it has returned."""
+    queue = LoggedQueue()
+    buffer = StepBuffer(8, queue)
+    buffer.to_fill()[:] = 5
+    assert queue.log == ["wait"]
+    buffer.send(4)
+    assert queue.log == ["wait", "set"]
+    buffer.to_fill()
+    assert queue.log == ["wait", "set", "wait"]
+    assert buffer.on_device.tolist() == [5, 5, 5, 5, 0, 0, 0, 0]
+
+
+def test_sampled_tokens_are_read_when_the_device_has_written_them() -> None:
+    """One wait a step, also where nothing is sampled: then the step's times are known, and its errors raised."""
+    queue = LoggedQueue()
+
+    sampler = DeviceSampler(TorchKernels(), Sampler(), queue, 4)
+    rows = [SamplingRow(Request("r", [1, 2], SamplingParams(temperature=0)))]
+    assert sampler.sample(torch.tensor([[0.0, 2.0, 1.0]]), rows, []) == ([1], [None])
+    assert queue.log == ["set", "wait", "read"]
+    queue.log.clear()
+    assert sampler.sample(torch.empty(0, 3), [], []) == ([], [])
+    assert queue.log == ["set", "wait", "read"]
