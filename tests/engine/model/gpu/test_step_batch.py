@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 
@@ -146,10 +148,10 @@ class LoggedMark(HostMark):
 
 
 class LoggedTensor(torch.Tensor):
-    log: list[str]
+    reads: ClassVar[list[str]] = []
 
     def tolist(self) -> list[int]:
-        LoggedTensor.log.append("read")
+        LoggedTensor.reads.append("read")
         return super().tolist()
 
 
@@ -159,7 +161,7 @@ class LoggedQueue(HostQueue):
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
         self.log: list[str] = []
-        LoggedTensor.log = self.log
+        LoggedTensor.reads = self.log
 
     def host_buffer(self, num_words: int, dtype: torch.dtype) -> torch.Tensor:
         return super().host_buffer(num_words, dtype).as_subclass(LoggedTensor)
