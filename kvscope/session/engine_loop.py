@@ -11,7 +11,7 @@ import dataclasses
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, assert_never
 
 from kvscope import control
@@ -22,11 +22,9 @@ from kvscope.engine.scheduling.request import SamplingParams
 from kvscope.engine.settings import SettingError
 from kvscope.errors import KvscopeError, ModelError, UsageError
 from kvscope.session.build import BuiltEngine, ReportProgress
-from kvscope.session.coming import ComingRequests, plan_submissions
-from kvscope.session.early import EarlySubmissions
 from kvscope.session.engine_look import EngineLook, EngineLooks
+from kvscope.session.intake import Intake
 from kvscope.session.stop_conditions import StopConditions
-from kvscope.session.submission import as_submission
 
 
 class EngineLoop:
@@ -49,12 +47,11 @@ class EngineLoop:
         self._loaded: BuiltEngine | None = None
         self._sampling: dict[str, Any] = {}
         self._loading: tuple[str, float | None] = ("starting", None)
-        self._early = EarlySubmissions()
         self._is_stepping = False
         self._is_paused = False
         self._pause_detail = ""
         self._num_steps_allowed = 0
-        self._coming = ComingRequests()
+        self._intake = Intake()
         self._conditions = StopConditions(())
         self._ending: control.Shutdown | None = None
         self._failure: tuple[str, str] | None = None
@@ -98,7 +95,7 @@ class EngineLoop:
                 step=engine.step_index if engine else -1,
                 num_running=engine.num_running if engine else 0,
                 num_waiting=engine.num_waiting if engine else 0,
-                num_submitted=engine.num_submitted + len(self._coming) if engine else len(self._early),
+                num_submitted=self._intake.num_submitted,
                 error=self._failure[1] if self._failure else "",
                 sampling=self._sampling,
                 recommended_sampling=dict(self._loaded.recommended_sampling) if self._loaded else {},
@@ -143,12 +140,13 @@ class EngineLoop:
             return Refused(message=f"the engine takes no commands any more, {why}")
         match command:
             case control.Submit():
-                return Accepted(request_id=self._submit([command])[0])
-            case control.SubmitTogether():
-                ids = self._submit(command.submissions)
-                return Accepted(request_id=ids[0], request_ids=tuple(ids))
-            case control.SubmitPlan():
-                ids = self._submit_plan(command)
+                return Accepted(request_id=self._intake.submit([command])[0])
+            case control.SubmitTogether() | control.SubmitPlan():
+                ids = (
+                    self._intake.submit_plan(command)
+                    if isinstance(command, control.SubmitPlan)
+                    else self._intake.submit(command.submissions)
+                )
                 return Accepted(request_id=ids[0], request_ids=tuple(ids))
             case control.Abort():
                 return self._abort(command.request_id)
@@ -157,7 +155,7 @@ class EngineLoop:
             case control.Step():
                 if command.num_steps < 1:
                     return Refused(message=f"the number of steps must be at least 1, not {command.num_steps}")
-                if self._loaded and not self._has_work(self._loaded.engine):
+                if self._loaded and not self._intake.has_work:
                     return Refused(message="there is nothing to run: submit a prompt first")
                 num_steps_due = self._num_steps_allowed if self._is_paused else 0
                 self._pause("stepped")
@@ -173,29 +171,10 @@ class EngineLoop:
                 assert_never(command)
         return Accepted()
 
-    def _submit(self, commands: Sequence[control.Submit]) -> list[str]:
-        if not commands:
-            raise UsageError("there is no prompt: give at least one")
-        if self._loaded is None:
-            return [self._early.add(one) for one in commands]
-        for one in commands:
-            if one.request_id is not None and self._coming.is_coming(one.request_id):
-                raise UsageError(f"a request {one.request_id} is still to come: choose another id")
-        return self._loaded.engine.add_requests([as_submission(one) for one in commands])
-
-    def _submit_plan(self, plan: control.SubmitPlan) -> list[str]:
-        if self._loaded is None:
-            raise UsageError("the model is not loaded yet: wait until it is")
-        coming = plan_submissions(self._loaded.engine, plan, self._coming)
-        self._coming.add(coming)
-        return [one.request_id for one in coming]
-
     def _abort(self, request_id: str) -> Reply:
-        if self._loaded is not None:
-            is_known = self._loaded.engine.abort(request_id) or self._coming.remove(request_id)
-        else:
-            is_known = self._early.remove(request_id)
-        return Accepted() if is_known else Refused(message=f"no unfinished request is called {request_id}")
+        if self._intake.abort(request_id):
+            return Accepted()
+        return Refused(message=f"no unfinished request is called {request_id}")
 
     def _pause(self, detail: str) -> None:
         self._is_paused = True
@@ -213,8 +192,7 @@ class EngineLoop:
             return "running"
         if self._is_paused and not self._num_steps_allowed:
             return "paused"
-        engine = self._loaded.engine
-        return "running" if self._may_go_on(engine) else "idle"
+        return "running" if self._intake.may_go_on else "idle"
 
     def _detail(self, phase: control.EnginePhase) -> str:
         match phase:
@@ -245,7 +223,7 @@ class EngineLoop:
 
     def _make_steps(self, engine: LLMEngine) -> None:
         looks = EngineLooks(engine.scheduler)
-        while self._wait_for_work(engine):
+        while self._wait_for_work():
             report = engine.step()
             self._after_step(engine, report, looks.after(report))
         if engine.has_work:
@@ -261,37 +239,30 @@ class EngineLoop:
         used = sampling_in_use(dataclasses.asdict(loaded.sampling), dataclasses.asdict(SamplingParams()))
         with self._changed:
             self._loaded, self._sampling = loaded, used
-            self._early.submit_all(loaded.engine)
+            self._intake.begin(loaded.engine)
         self._on_change()
 
-    def _wait_for_work(self, engine: LLMEngine) -> bool:
+    def _wait_for_work(self) -> bool:
         """Returns True when a step is to be made, False when the engine is to end."""
         with self._changed:
-            while not self._ending and not self._may_step(engine):
+            while not self._ending and not self._may_step():
                 self._changed.wait()
             is_finishing = self._ending is not None and self._ending.when == "idle"
-            if self._ending is None or (is_finishing and self._may_go_on(engine)):
-                self._coming.submit_due(engine)
+            if self._ending is None or (is_finishing and self._intake.may_go_on):
+                self._intake.submit_due()
                 self._is_stepping = True
                 self._num_steps_allowed = max(self._num_steps_allowed - 1, 0)
             return self._is_stepping
 
-    def _may_step(self, engine: LLMEngine) -> bool:
+    def _may_step(self) -> bool:
         if not self._is_paused:
-            return self._may_go_on(engine)
-        return self._has_work(engine) and self._num_steps_allowed > 0
-
-    def _has_work(self, engine: LLMEngine) -> bool:
-        return engine.has_work or len(self._coming) > 0
-
-    def _may_go_on(self, engine: LLMEngine) -> bool:
-        """There is something to do, and something can be done."""
-        return len(self._coming) > 0 or (engine.has_work and engine.stuck is None)
+            return self._intake.may_go_on
+        return self._intake.has_work and self._num_steps_allowed > 0
 
     def _after_step(self, engine: LLMEngine, report: StepReport, look: EngineLook) -> None:
         with self._changed:
             self._is_stepping = False
-            if not self._has_work(engine):
+            if not self._intake.has_work:
                 self._num_steps_allowed = 0
             is_stalled = not report.num_scheduled_tokens and engine.num_waiting > 0
             reason = self._conditions.holding(look, is_stalled=is_stalled)
