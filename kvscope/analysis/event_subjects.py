@@ -53,13 +53,17 @@ def request_of(event: ev.Event) -> str | None:
     return request_id
 
 
+def blocks_of(event: ev.Event) -> tuple[int, ...]:
+    """Returns the blocks that an event names."""
+    if isinstance(event, ev.BlockReleased):
+        return event.freed_to_head + event.freed_to_tail + event.still_held
+    block_ids: tuple[int, ...] = getattr(event, "block_ids", ())
+    return block_ids
+
+
 def block_of(event: ev.Event) -> int | None:
     """Returns the first block that an event names."""
-    if isinstance(event, ev.BlockReleased):
-        every = event.freed_to_head + event.freed_to_tail + event.still_held
-    else:
-        every = getattr(event, "block_ids", ())
-    return every[0] if every else None
+    return next(iter(blocks_of(event)), None)
 
 
 def names_request(event: ev.Event, request_id: str) -> bool:

@@ -19,7 +19,8 @@ def text(line: Line) -> str:
 
 
 def title(app: KvscopeApp) -> str:
-    return text(app.main_screen.step_panel.lines[0])
+    """The title of the step panel, without what it says of the keys."""
+    return text(app.main_screen.step_panel.lines[0]).split(" ───")[0]
 
 
 async def walked(pilot: Pilot[None], *keys: str) -> KvscopeApp:
@@ -181,3 +182,30 @@ async def test_an_event_that_cannot_be_true_leaves_the_whole_step_standing() -> 
         await walked(pilot, BACK, NEXT)
         assert app.model.step == 1
         assert app.model.error.startswith("step 2: ")
+
+
+async def test_the_blocks_of_the_event_lie_on_its_background() -> None:
+    """The victim's blocks, as it gives them back; none are marked for the event before, which names no block."""
+    timeline, step = scenes.preemption()
+    app = scenes.screen(timeline, step=step)
+    async with app.run_test(size=SIZE) as pilot:
+        seen = []
+        for order in ("", "v"):
+            await walked(pilot, "escape", *order, NEXT, NEXT, NEXT)
+            seen.append(on_background(app))
+            await walked(pilot, NEXT)
+            seen.append(on_background(app))
+        assert seen == [[], [6, 7, 12, 13, 14, 18, 22]] * 2
+
+
+def on_background(app: KvscopeApp) -> list[int]:
+    """Returns the blocks that lie on the event's background."""
+    panel = app.main_screen.pool_panel
+    found = []
+    for row, line in enumerate(panel.lines):
+        column = 0
+        for span in line:
+            cells = range(column, column + len(span.text))
+            found += [panel.block_at(row, cell) for cell in cells if span.on == "cursor"]
+            column += len(span.text)
+    return sorted(block_id for block_id in found if block_id is not None)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kvscope.analysis.pool_order import PoolOrder
 from kvscope.analysis.pool_view import BlockChange, BlockFacts, BlockStatus, NextOut, PoolView
 from kvscope.analysis.text import cell_width, visible
 from kvscope.tui.view.glyphs import Glyphs
@@ -34,9 +33,11 @@ def map_lines(
     chosen_block: int | None,
     glyphs: Glyphs,
     labels: Sequence[Span] = (),
+    named: Collection[int] = (),
 ) -> list[Line]:
     """Returns the rows of the map. `selected` are the blocks of the selected request, `chosen_block` the cursor.
 
+    Those `named` by the event behind which the state is shown lie on a background where they have no other.
     In another order than by id `pool` is in that order, blocks are places in it, and each row has a label.
     """
     cell = _one_block_cells if grid.blocks_per_cell == 1 else _summary_cells
@@ -44,8 +45,18 @@ def map_lines(
     for row in range(grid.num_rows):
         first = row * grid.blocks_per_row
         label = labels[row] if labels else Span(f"{first:>{grid.label_columns - 1}} ", "dim")
-        lines.append(merge((label, *cell(pool, grid, first, selected, chosen_block, glyphs))))
+        cells = cell(pool, grid, first, selected, chosen_block, glyphs)
+        lines.append(merge((label, *_named(cells, grid, first, named))))
     return lines
+
+
+def _named(cells: list[Span], grid: PoolGrid, first: int, named: Collection[int]) -> list[Span]:
+    """Lays the background of the event behind its blocks."""
+    for block_id in named:
+        index = (block_id - first) // grid.blocks_per_cell * grid.cell_columns
+        if first <= block_id < first + grid.blocks_per_row and cells[index].on not in ("chosen", "selected"):
+            cells[index] = cells[index]._replace(on="cursor")
+    return cells
 
 
 def _one_block_cells(
@@ -134,25 +145,6 @@ def _summary(statuses: bytes, changes: bytes, glyphs: Glyphs, is_selected: bool)
     role = "on-selected" if is_selected else "shared" if num_shared * 2 > num_live else "live"
     char = glyphs.eighths[max(round(num_live * 6 / len(statuses)), 1)] if glyphs.has_eighths else glyphs.live
     return Span(char, role, behind or ("cached-tint" if is_mostly_cached and num_cached else ""))
-
-
-TITLE_COLUMNS = 11
-"""Of the panel's title beside its words: `── POOL ─ … ─`."""
-
-NARROW_COLUMNS = 40
-
-ORDER_WORDS: dict[PoolOrder, str] = {"id": "by id", "owner": "by owner", "free_queue": "by free queue"}
-
-
-def title_words(num_blocks: int, block_size: int, order: PoolOrder, width: int) -> tuple[Span, ...]:
-    """Returns the size of the pool and the order of the map; a narrow one leaves out the usual order, then units."""
-    size, by = f"{num_blocks:,} blocks × {block_size} tokens", f", {ORDER_WORDS[order]}"
-    if order == "id":
-        return (Span(size + by if width > NARROW_COLUMNS else size, "dim"),)
-    for text in (size + by, f"{num_blocks:,} blocks{by}"):
-        if len(text) + TITLE_COLUMNS <= width:
-            return (Span(text, "dim"),)
-    return (Span(ORDER_WORDS[order], "dim"),)
 
 
 def legend_lines(pool: PoolView, grid: PoolGrid, width: int, glyphs: Glyphs, *, shows_zero: bool) -> list[Line]:

@@ -27,6 +27,25 @@ MAX_NAME_COLUMNS = 12
 GROUP_NAMES = {"cached": "cached", "free": "free", "held": "held"}
 
 
+TITLE_COLUMNS = 11
+"""Of the panel's title beside its words: `── POOL ─ … ─`."""
+
+NARROW_COLUMNS = 40
+
+ORDER_WORDS: dict[PoolOrder, str] = {"id": "by id", "owner": "by owner", "free_queue": "by free queue"}
+
+
+def title_words(num_blocks: int, block_size: int, order: PoolOrder, width: int) -> tuple[Span, ...]:
+    """Returns the size of the pool and the order of the map; a narrow one leaves out the usual order, then units."""
+    size, by = f"{num_blocks:,} blocks × {block_size} tokens", f", {ORDER_WORDS[order]}"
+    if order == "id":
+        return (Span(size + by if width > NARROW_COLUMNS else size, "dim"),)
+    for text in (size + by, f"{num_blocks:,} blocks{by}"):
+        if len(text) + TITLE_COLUMNS <= width:
+            return (Span(text, "dim"),)
+    return (Span(ORDER_WORDS[order], "dim"),)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolGrid:
     """How the map divides its rectangle."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvscope.analysis.event_subjects import blocks_of
 from kvscope.analysis.pool_order import PoolOrder, block_groups
 from kvscope.analysis.pool_view import BlockFacts, block_facts, next_out, pool_view
 from kvscope.replay.timeline import Moment, Timeline
@@ -19,9 +20,8 @@ from kvscope.tui.view.pool import (
     next_out_lines,
     pool_layout,
     pool_lines,
-    title_words,
 )
-from kvscope.tui.view.pool_grid import OrderedPool, ordered_pool
+from kvscope.tui.view.pool_grid import OrderedPool, ordered_pool, title_words
 from kvscope.tui.widgets.panel import Panel
 
 NUM_TITLE_AND_LEGEND_ROWS = 3
@@ -54,8 +54,10 @@ class PoolPanel(Panel):
         chosen = ordered.place_of(model.block_id) if self.has_focus else None
         facts = None if model.block_id is None else block_facts(model.timeline, moment, model.block_id)
         selected = ordered.places_of(model.selected_blocks)
+        event = model.walk.event
+        named = () if event is None else ordered.places_of(blocks_of(event))
         lines = pool_lines(
-            map_lines(ordered.view, layout.grid, selected, chosen, model.glyphs, ordered.labels),
+            map_lines(ordered.view, layout.grid, selected, chosen, model.glyphs, ordered.labels, named),
             legend_lines(
                 pool, layout.grid, width, model.glyphs, shows_zero=self.shows_zero_counts or self.is_maximised
             ),
