@@ -2,13 +2,13 @@
  * write to the KV cache, SwiGLU, and attention over block tables. bfloat16 in and out, float32 in between.
  *
  * Shapes are those of the Python functions in native_kernels.py; sizes of rows are multiples of 16, head_dim of 32, which
- * is seen to there. Plain C with the vector extensions of GCC and Clang: they become whatever the CPU has. Only the
- * product of bfloat16 pairs names an instruction, where there is one.
+ * is seen to there. Plain C with the vector extensions of GCC and Clang: they become whatever the CPU has. Only
+ * three functions name instructions, where there are some for just what they do.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
@@ -40,8 +40,12 @@ INLINE f32x16 load_bf16(const bf16 *from) {
 
 /* Rounds to nearest, ties to even. NaNs do not occur here. */
 INLINE void store_bf16(bf16 *to, f32x16 x) {
+#ifdef __AVX512BF16__
+    __m256bh v = _mm512_cvtneps_pbh((__m512)x);
+#else
     u32x16 bits = (u32x16)x;
     u16x16 v = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, u16x16);
+#endif
     memcpy(to, &v, sizeof v);
 }
 
@@ -91,18 +95,27 @@ INLINE float largest_of(f32x16 v) {
 
 /* 2 to the power of x, relative error below 3e-6; 0 far below. */
 INLINE f32x16 exp2_of(f32x16 x) {
+#ifdef __AVX512F__
+    f32x16 whole = (f32x16)_mm512_roundscale_ps((__m512)x, 0);
+    f32x16 part = x - whole;
+#else
     x = choose(x > 126.0f, all(126.0f), x);
     i32x16 is_tiny = x < -126.0f;
     x = choose(is_tiny, all(-126.0f), x);
     i32x16 whole = __builtin_convertvector(x + choose(x < 0.0f, all(-0.5f), all(0.5f)), i32x16);
     f32x16 part = x - __builtin_convertvector(whole, f32x16);
+#endif
     f32x16 y = all(0.0013333558f);
     y = y * part + 0.0096181291f;
     y = y * part + 0.0555041087f;
     y = y * part + 0.2402265070f;
     y = y * part + 0.6931471806f;
     y = y * part + 1.0f;
+#ifdef __AVX512F__
+    return (f32x16)_mm512_scalef_ps((__m512)y, (__m512)whole);
+#else
     return choose(is_tiny, all(0.0f), y * (f32x16)((whole + 127) << 23));
+#endif
 }
 
 /* ---- norm, activation, rotary embedding -------------------------------------------------------------------------- */

@@ -51,6 +51,8 @@ def unavailable_reason() -> str | None:
 @functools.cache
 def native_library() -> ctypes.CDLL:
     """Returns the library. Raises `NoNativeLibraryError` where it cannot be compiled or loaded."""
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX512"):
+        raise NoNativeLibraryError("the CPU has no AVX-512, without which torch's kernels are quicker")
     compiler = _find_compiler()
     folder = models_folder().parent / "native"
     path = folder / f"kernels-{_fingerprint(compiler)}.so"

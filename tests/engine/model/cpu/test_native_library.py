@@ -1,0 +1,55 @@
+"""What is said where there is no library, and that one machine's library is not taken for another's."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+import torch
+
+from kvscope.engine.model.cpu import native_library
+from kvscope.engine.model.cpu.native_library import NoNativeLibraryError
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+
+
+def compile_anew() -> object:
+    return native_library.native_library.__wrapped__()
+
+
+def compiler(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "compiler"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_without_a_compiler_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(NoNativeLibraryError, match=r"^no C compiler \(no-such-compiler\)$"):
+        compile_anew()
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = compiler(tmp_path, "echo 'kernels.c:1: error: no such thing' >&2; exit 1")
+    monkeypatch.setenv("CC", path)
+    with pytest.raises(NoNativeLibraryError, match=f"^{path} failed: kernels.c:1: error: no such thing$"):
+        compile_anew()
+    assert list((tmp_path / "cache" / "native").iterdir()) == []
+
+
+def test_what_is_no_library_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", compiler(tmp_path, 'for last; do :; done; echo "text" > "$last"'))
+    with pytest.raises(NoNativeLibraryError, match=r"kernels-[0-9a-f]{16}\.so"):
+        compile_anew()
+
+
+def test_an_old_cpu_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    with pytest.raises(NoNativeLibraryError, match="AVX-512"):
+        compile_anew()
