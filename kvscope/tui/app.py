@@ -238,7 +238,7 @@ class KvscopeApp(App[None]):
         """Reads for the life line in small pieces between the keys, and shows it when all is there."""
         if self.model.read_ahead(READ_AHEAD_STEPS):
             self.set_timer(0.01, lambda: self._read_ahead(has_read=True), name="read ahead")
-        elif has_read:
+        elif has_read and self.screen_stack:  # else the screen has just been left
             for panel in self.screen.query(Panel):
                 if panel.SHOWS_LIFE:
                     panel.invalidate()

@@ -175,6 +175,8 @@ class Markers:
 
     def _hear(self, done: Future[Reading]) -> None:
         path, self._under_way, self._watch = self._under_way, None, None
+        if self._is_closed:
+            return
         took = time.monotonic() - self._began_at
         self._next_at = time.monotonic() + max(NUM_RESTS * took, MIN_PAUSE_SECONDS)
         try:

@@ -345,3 +345,38 @@ def test_the_detectors_rest_in_between_and_while_keys_are_pressed(monkeypatch: p
     assert now[0] == pytest.approx(16 * 0.002 + 0.02 * len(rests))
     assert len(disturbed) == 20
     assert [round(at, 3) for at in rests if at < 0.1] == [0.006, 0.032, 0.058, 0.084]
+
+
+async def test_a_reading_that_has_not_begun_when_the_screen_is_left_does_not_begin(
+    storm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = counted(monkeypatch)
+    asked = threading.Event()
+    app = over(storm)
+
+    def open_late(path: Path) -> Timeline:
+        asked.set()
+        while not app.markers._is_closed:
+            time.sleep(0.01)
+        return open_recording(path)
+
+    monkeypatch.setattr(app.markers, "_open_timeline", open_late)
+    async with app.run_test(size=(120, 40)) as pilot:
+        while not asked.is_set():
+            await pilot.pause(0.01)
+    assert reads == []
+
+
+async def test_n_goes_to_what_comes_first_an_event_or_a_mark(storm: Path) -> None:
+    Bookmarks(storm).put(70, "")
+    app = over(storm, step=59)
+    app.navigation.targets.kinds = {"preempted", "bookmark"}
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        steps = []
+        for key in ("n", "n", "n", "N", "N", "N"):
+            await pilot.press(key)
+            await app.workers.wait_for_complete()
+            await settle(pilot)
+            steps.append(app.model.step)
+        assert steps == [70, 73, 89, 73, 70, 59]
