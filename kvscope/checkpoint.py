@@ -249,15 +249,18 @@ def decode_base(data: bytes) -> CheckpointBase:
         return _complete(packed)
 
 
+def check_checkpoint(data: bytes) -> None:
+    """Raises `RecordingError` where the bytes cannot be unpacked: they carry a checksum."""
+    with _damage_reported():
+        _unpack(data)
+
+
 @contextmanager
 def _damage_reported() -> Iterator[None]:
     try:
         yield
     except (zlib.error, ValueError, LookupError, TypeError, msgspec.MsgspecError, MemoryError, struct.error) as error:
-        raise RecordingError(
-            f"a checkpoint of the recording is damaged ({error}); delete the rows of its table `checkpoints`: "
-            "they only make it quicker"
-        ) from error
+        raise RecordingError(f"a checkpoint of the recording is damaged ({error})") from error
 
 
 def _unpack(data: bytes) -> _Checkpoint:

@@ -120,6 +120,8 @@ def _check_recording(timeline: Timeline, checker: Checker, on_step: Callable[[in
             yield from _check_seek(timeline, checker.books)
         on_step(step - timeline.first_step + 1)
     yield from _check_rows(timeline, checker.books, last)
+    for step, damage in timeline.damaged_checkpoints():
+        yield _violation("checkpoints_can_be_read", step, f"{damage}; seeks pass over it, which takes longer")
 
 
 class _Sums:

@@ -42,7 +42,10 @@ class StateSource(Protocol):
         ...
 
     def state_at_checkpoint(self, step: int) -> EngineState:
-        """Returns a new state as the checkpoint of that step has it; of step -1 the state at the start."""
+        """Returns a new state as the checkpoint of that step has it, or as an earlier one where it is damaged.
+
+        Of step -1 the state at the start.
+        """
         ...
 
 

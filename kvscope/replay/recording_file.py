@@ -251,6 +251,10 @@ class RecordingFile:
         row = self.one("SELECT step, base_step FROM checkpoints WHERE step < ? ORDER BY step DESC LIMIT 1", (step,))
         return None if row is None else (row[0], row[1])
 
+    def checkpoint_steps(self) -> list[tuple[int, int | None]]:
+        """Returns step and base of all checkpoints, in order."""
+        return [(row[0], row[1]) for row in self.rows("SELECT step, base_step FROM checkpoints ORDER BY step")]
+
     def checkpoint(self, step: int) -> bytes:
         """Returns a checkpoint's bytes."""
         row = self.one("SELECT state FROM checkpoints WHERE step = ?", (step,))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from kvscope.checkpoint import CheckpointBase, decode_base, decode_checkpoint
 from kvscope.errors import RecordingError
 from kvscope.events import BlockCached, BlockEvicted, EngineConfigured, Event, TokensSampled, TokensScheduled
 from kvscope.replay import lookups
+from kvscope.replay.checkpoints import Checkpoints
 from kvscope.replay.cursor import StateCursor
 from kvscope.replay.moments import OwnMoments
 from kvscope.replay.recording_file import RecordingFile, tidy
@@ -21,7 +21,6 @@ from kvscope.replay.summaries import read_summaries
 from kvscope.replay.timeline import Moment, Moments, RequestRow, StepSummary
 from kvscope.state import EngineState
 
-_MAX_REMEMBERED_BASES = 2
 _MAX_REMEMBERED_REQUESTS = 32
 _MAX_REMEMBERED_TOKENS = 1 << 17
 
@@ -60,7 +59,7 @@ class Replay:
         self._last_step = file.last_step()
         self._is_growing = file.has_writer()
         self._cursor = StateCursor(self)
-        self._bases: OrderedDict[int, CheckpointBase] = OrderedDict()
+        self._checkpoints = Checkpoints(file)
         self._outputs: OrderedDict[str, _Output] = OrderedDict()
         self._token_bytes: dict[int, bytes | None] = {}
         self._check_length()
@@ -140,6 +139,9 @@ class Replay:
 
     def moments(self) -> Moments:
         return OwnMoments(self)
+
+    def damaged_checkpoints(self) -> Iterator[tuple[int, str]]:
+        return self._checkpoints.check_all()
 
     def summaries(self, first_step: int, num_columns: int, steps_per_column: int) -> list[StepSummary]:
         return read_summaries(self._file, first_step, num_columns, steps_per_column, self._last_step)
@@ -228,29 +230,12 @@ class Replay:
         return self._file.steps(first_step, last_step)
 
     def checkpoint_step_before(self, step: int) -> int:
-        """Returns the step of the last checkpoint before a step, -1 where there is none."""
-        found = self._file.checkpoint_before(step)
-        return -1 if found is None else found[0]
+        """Returns the step of the last checkpoint before a step that can be read, -1 where there is none."""
+        return self._checkpoints.step_before(step)
 
     def state_at_checkpoint(self, step: int) -> EngineState:
-        """Returns a new state as the checkpoint of that step has it; of step -1 the state at the start."""
-        if step < 0:
-            return EngineState()
-        found = self._file.checkpoint_before(step + 1)
-        if found is None or found[0] != step or self._config is None:
-            raise RecordingError(f"{self.path} has no checkpoint of step {step}")
-        base = None if found[1] is None else self._base(found[1])
-        return decode_checkpoint(self._file.checkpoint(step), self._config, self._file.names_of, base)
-
-    def _base(self, step: int) -> CheckpointBase:
-        """Returns what checkpoints refer to; neighbours refer to the same."""
-        base = self._bases.get(step)
-        if base is None:
-            base = self._bases[step] = decode_base(self._file.checkpoint(step))
-            if len(self._bases) > _MAX_REMEMBERED_BASES:
-                self._bases.popitem(last=False)
-        self._bases.move_to_end(step)
-        return base
+        """Returns a new state as the checkpoint of that step has it, or the last one before it that can be read."""
+        return self._checkpoints.state_at(step, self._config)
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
@@ -259,6 +244,7 @@ class Replay:
         self._file.close()
         tidy(self.path)
         self._file = RecordingFile.open(self.path)
+        self._checkpoints = Checkpoints(self._file)
 
     def _check_length(self) -> None:
         """A closed recording says how long it is: steps cut off at its end are missed here."""

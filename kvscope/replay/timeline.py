@@ -153,6 +153,10 @@ class Timeline(Protocol):
         """Returns the steps in which a token was generated, with its places among the step's sampled tokens."""
         ...
 
+    def damaged_checkpoints(self) -> Iterator[tuple[int, str]]:
+        """Yields `(step, what is wrong)` of checkpoints that cannot be read: seeks pass over them, and take longer."""
+        ...
+
     def moments(self) -> Moments:
         """Returns another reader of states, which leaves the moment of the last `at` valid."""
         ...

@@ -121,6 +121,10 @@ class WatchedTimeline:
         self.check()
         return self._timeline.steps_sampling(token_id, first_step, last_step)
 
+    def damaged_checkpoints(self) -> Iterator[tuple[int, str]]:
+        self.check()
+        yield from self._timeline.damaged_checkpoints()
+
     def moments(self) -> Moments:
         self.check()
         return self._timeline.moments()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sqlite3
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kvscope.analysis.check import check_recording
 from kvscope.errors import RecordingError
 from kvscope.replay import open_recording
 from kvscope.replay.dump import dump_steps
@@ -94,14 +96,40 @@ def test_a_number_that_was_changed_contradicts_the_state(path: Path) -> None:
         dumped(copy)
 
 
-@pytest.mark.parametrize("blob", ["x''", "x'00'", "zeroblob(40)", "substr(state, 1, length(state) / 2)", "'text'"])
-def test_a_damaged_checkpoint_says_what_to_do(path: Path, blob: str) -> None:
-    copy = tampered(path, "checkpoint.db", f"UPDATE checkpoints SET state = {blob}")
-    with open_recording(copy) as replay, pytest.raises(RecordingError, match="checkpoint"):
-        replay.at(replay.last_step)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE checkpoints SET state = x''",
+        "UPDATE checkpoints SET state = zeroblob(40)",
+        "UPDATE checkpoints SET state = substr(state, 1, length(state) / 2)",
+        "UPDATE checkpoints SET state = 'text'",
+        "UPDATE checkpoints SET state = x'00' WHERE step % 2",
+        "DELETE FROM checkpoints WHERE base_step IS NULL",
+        "UPDATE checkpoints SET base_step = 10000 WHERE base_step IS NOT NULL",
+    ],
+)
+def test_damaged_checkpoints_are_passed_over_and_named_by_check(path: Path, sql: str) -> None:
+    """Back and forth, each step has the state that the events alone give."""
+    copy = tampered(path, "checkpoint.db", sql)
+    without = tampered(path, "without.db", "DELETE FROM checkpoints")
+    with open_recording(copy) as replay, open_recording(without) as folded:
+        for step in [*range(replay.last_step, -1, -5), *range(0, replay.last_step, 7)]:
+            due = folded.at(step).state
+            assert replay.at(step).state.block_hashes.items() <= due.block_hashes.items()
+            assert dataclasses.replace(replay.at(step).state, block_hashes=due.block_hashes) == due
+        violations = list(check_recording(replay))
+    assert {violation.check for violation in violations} == {"checkpoints_can_be_read"}
+    connection = sqlite3.connect(copy)
+    steps = {step for (step,) in connection.execute("SELECT step FROM checkpoints")}
+    connection.close()
+    assert {violation.step for violation in violations} <= steps
 
 
-def test_a_missing_base_is_named(path: Path) -> None:
-    copy = tampered(path, "base.db", "DELETE FROM checkpoints WHERE base_step IS NULL")
-    with open_recording(copy) as replay, pytest.raises(RecordingError, match="lacks the checkpoint of step"):
-        replay.at(replay.last_step)
+def test_a_checkpoint_of_another_step_is_passed_over(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    (first,) = connection.execute("SELECT state FROM checkpoints WHERE base_step IS NULL ORDER BY step").fetchone()
+    connection.close()
+    copy = tampered(path, "other.db", "UPDATE checkpoints SET base_step = NULL, state = ?", (first,))
+    with open_recording(copy) as replay, open_recording(path) as whole:
+        for step in range(replay.last_step, 0, -3):
+            assert replay.at(step).state.ref_cnts == whole.at(step).state.ref_cnts
