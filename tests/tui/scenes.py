@@ -75,9 +75,9 @@ def full_pool() -> MemoryTimeline:
     return recorded(built.run(7))
 
 
-def preempting_run() -> CheckedRun:
+def preempting_run(blocks: int = 24) -> CheckedRun:
     """Requests that grow until the pool is full: the last in line loses its blocks, and comes back with its own hit."""
-    built = scenario(blocks=24, block_size=4, budget=32, seqs=4, scheduler_reserve_full_isl=False)
+    built = scenario(blocks=blocks, block_size=4, budget=32, seqs=4, scheduler_reserve_full_isl=False)
     for number in range(1, 5):
         prompt = "Tell me a story. " if number % 2 else f"What is {number} plus {number}?"
         built.request(f"req-{number}", prompt, reply="Once upon a time there was a block.", at=number - 1)

@@ -184,7 +184,7 @@ def test_sequences_budget_and_preemption_are_answered_in_their_own_words() -> No
     assert here is not None
     answer = " ".join(texts(answer_lines(here, 0, 200, 9, is_longer=False)))
     assert answer == (
-        " ✗ All 1 sequences are taken. b would be number 2 (max_num_seqs). So it has been for 2 steps, since step 0. "
+        " ✗ The only sequence is taken. b would be number 2 (max_num_seqs). So it has been for 2 steps, since step 0. "
         "It arrived 1 step ago and is first in the queue."
     )
     budget = scenes.recorded(scenario(blocks=33, budget=8).request("a", "0123456789").request("b", "Who?").run(1))
@@ -240,7 +240,7 @@ def difference() -> StepDifference:
     return step_difference(scenes.full_pool(), 2, 6)
 
 
-def test_figures_that_differ_come_first_and_equal_ones_take_one_line_for_want_of_rows() -> None:
+def test_figures_that_differ_come_first_and_equal_ones_stand_whole_behind_each_other_for_want_of_rows() -> None:
     assert entry_texts(figure_entries(difference(), 44, shows_equal=True)) == [
         "                          A       B     B−A",
         " live blocks             18      27      +9",
@@ -256,9 +256,10 @@ def test_figures_that_differ_come_first_and_equal_ones_take_one_line_for_want_of
         " token budget            64      64       =",
         " forward, ms            7.5     7.5       =",
     ]
-    assert entry_texts(figure_entries(difference(), 44, shows_equal=False))[-1] == (
-        " = cached free blocks 0, draft tokens 0, to…"
-    )
+    assert entry_texts(figure_entries(difference(), 44, shows_equal=False))[-2:] == [
+        " = cached free blocks 0, draft tokens 0,",
+        "   token budget 64, forward, ms 7.5",
+    ]
 
 
 def test_requests_that_changed_come_first_and_lead_to_their_place() -> None:

@@ -254,7 +254,7 @@ async def test_a_request_is_gone_to_where_it_first_shows_in_the_one_where_it_doe
     app = screen(one, two, step=0)
     async with app.run_test(size=(120, 40)) as pilot:
         await part(pilot)
-        assert "matched by content" in shown(app, "#runs")
+        assert "Matched by content" in shown(app, "#runs")
         await press(pilot, "tab", "tab", "tab", "enter")
         admitted = [
             step
@@ -293,10 +293,10 @@ async def test_over_files_both_are_read_beside_the_screen_and_m_matches_otherwis
     app = KvscopeApp(first, others=[second], open_timeline=open_recording, initial_step=0)
     async with app.run_test(size=(120, 40)) as pilot:
         await part(pilot)
-        assert "matched by content" in shown(app, "#runs")
+        assert "Matched by content" in shown(app, "#runs")
         assert "No difference" in shown(app, "#runs")
         await press(pilot, "M")
-        assert "Requests matched by id; only in A: 4 requests; only in B: 4 requests" in shown(app, "#runs")
+        assert "Matched by id: 4 only in A, 4 only in B" in shown(app, "#runs")
         assert "They part in step 0" in shown(app, "#runs")
         await press(pilot, "2")
         assert (app.recordings.current, app.model.step, app.model.selected_id) == (1, 0, "other-1")

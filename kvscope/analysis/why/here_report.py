@@ -73,7 +73,11 @@ def _reason(here: WaitingHere) -> list[Part]:
             return _blocks(here)
         case "max_num_seqs":
             return [
-                strong(f"All {row.head_have} sequences are taken. "),
+                strong(
+                    f"All {row.head_have} sequences are taken. "
+                    if row.head_have != 1
+                    else "The only sequence is taken. "
+                ),
                 head,
                 " would be number ",
                 figure(row.head_have + 1),

@@ -114,8 +114,11 @@ def _stretch_words(stretch: Stretch) -> list[Part]:
             what = TEST_NAMES[stretch.reason].removeprefix("blocks ")
             return [*parts, it + "needed ", figure(f"{need}{wm} blocks"), f" {what}, ", figure(have), " were free"]
         case "max_num_seqs":
-            seqs = "every one of " if not parts else "found every one of "
-            return [*parts, seqs, figure(f"{have} sequences"), " taken", dim(" (max_num_seqs)")]
+            seqs = "" if not parts else "found "
+            taken = (
+                [seqs + "every one of ", figure(f"{have} sequences")] if have != "1" else [seqs + "the only sequence"]
+            )
+            return [*parts, *taken, " taken", dim(" (max_num_seqs)")]
         case "chunked_prefill_off" | "spec_pad_budget":
             return [*parts, it + "needed ", figure(f"{need} tokens"), " in one piece, ", figure(have), " were left"]
         case "budget":

@@ -11,6 +11,8 @@ from textual.binding import Binding, BindingType
 
 from kvscope.analysis.latencies import Unit
 from kvscope.analysis.setting_text import parse_sweep
+from kvscope.analysis.spans import Span as WordSpan
+from kvscope.analysis.spans import wrap
 from kvscope.analysis.text import visible
 from kvscope.analysis.whatif import Sweep, WhatIfStudy
 from kvscope.errors import KvscopeError
@@ -48,7 +50,10 @@ class SweepPanel(Panel):
         title = self.title("WHAT IF", (Span(self.title_text, "bold"),), width, (Span("o: other values", "dim"),))
         asker = self.asker
         if asker is None or asker.value is None:
-            return [title, EMPTY, (Span(f"   {self._waiting_words()}", "dim"),)]
+            role = "bad" if asker is not None and asker.error else "dim"
+            words = (WordSpan(self._waiting_words()),)
+            rows = wrap(words, max(width - 3, 8))
+            return [title, EMPTY, *((Span("   "), *(Span(span.text, role) for span in row)) for row in rows)]
         answer = asker.value
         return [
             title,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvscope.analysis.spans import Span as WordSpan
 from kvscope.analysis.spans import count, wrap
 from kvscope.analysis.step_difference import (
     BlockDifference,
@@ -73,8 +74,8 @@ def between_line(found: StepDifference, width: int) -> Line:
         (between.num_resumed, "resumed", "text"),
         (between.num_finished, "finished", "text"),
         (between.num_aborted, "aborted", "bad"),
-        (between.num_evicted_blocks, "blocks evicted", "evict"),
-        (between.num_hit_tokens, "tokens hit", "hit"),
+        (between.num_evicted_blocks, "block evicted" if between.num_evicted_blocks == 1 else "blocks evicted", "evict"),
+        (between.num_hit_tokens, "token hit" if between.num_hit_tokens == 1 else "tokens hit", "hit"),
     ]
     for shows_zero in (True, False):
         spans: list[Span] = [Span(" In between: ", "dim")]
@@ -115,8 +116,19 @@ def figure_entries(found: StepDifference, width: int, *, shows_equal: bool) -> l
             )
         )
     if equal:
-        entries.append(heading((Span(fit(f" = {', '.join(equal)}", width), "dim"),)))
+        entries += [heading((Span(f" {row}", "dim"),)) for row in _equal_rows(equal, width - 1)]
     return entries
+
+
+def _equal_rows(figures: Sequence[str], width: int) -> list[str]:
+    """Returns the figures in rows, each whole in one."""
+    rows = ["="]
+    for number, figure in enumerate(figures, 1):
+        text = figure if number == len(figures) else f"{figure},"
+        if cell_width(f"{rows[-1]} {text}") > width:
+            rows.append(" ")
+        rows[-1] += f" {text}"
+    return rows
 
 
 def _number(value: float | None) -> str:
@@ -265,7 +277,8 @@ def _block_glyph(change: BlockDifference, glyphs: Glyphs) -> tuple[str, str]:
 def happening_entries(found: StepDifference, width: int) -> list[Entry]:
     """Returns what was decided in between, the rarest first; each leads to its step."""
     if not found.happenings:
-        return [heading((Span("   no request came, went or was preempted", "dim"),))]
+        words = (WordSpan("no request came, went or was preempted", "dim"),)
+        return [heading((Span("   "), *sentence_line(row))) for row in wrap(words, max(width - 3, 8))]
     step_width = max(len(str(step)) for step, _ in found.happenings) + 1
     entries: list[Entry] = []
     for step, said in found.happenings:

@@ -80,11 +80,9 @@ def _setting_words(runs: TwoRuns, room: int) -> str:
 def _matched_line(runs: TwoRuns) -> Line:
     matched = runs.found.matched
     apart = [
-        f"; only in {label}: {count(len(ids), 'request')}"
-        for label, ids in (("A", matched.only_in_a), ("B", matched.only_in_b))
-        if ids
+        f"{len(ids)} only in {label}" for label, ids in (("A", matched.only_in_a), ("B", matched.only_in_b)) if ids
     ]
-    return (Span(f" Requests matched by {matched.by}{''.join(apart)}", "dim"),)
+    return (Span(f" Matched by {matched.by}{': ' if apart else ''}{', '.join(apart)}", "dim"),)
 
 
 def _part_line(runs: TwoRuns) -> Line:
@@ -211,6 +209,8 @@ def _request_entry(pair: RequestPair, id_width: int, width: int) -> Entry:
         ("output", pair.num_output_tokens),
     )
     parts = [f"{name} {_arrow(figure)}" for name, figure in figures if figure.differs]
+    if pair.num_output_tokens.base is None or pair.num_output_tokens.changed is None:
+        parts = ["only in B" if pair.num_output_tokens.base is None else "only in A"]
     indent = id_width + 3
     lines: list[Line] = [(Span(f" {pad(fit(visible(pair.request_id), id_width), id_width)}  ", "bold"),)]
     used = indent

@@ -13,7 +13,17 @@ from kvscope.replay.timeline import StepSummary
 from kvscope.tui.view.charts import Layer, stack_heights, stacked_rows
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.life import Deed, life_glyphs
-from kvscope.tui.view.lines import Line, Span, cut_line, fit, merge, request_target, sentence_line, step_target
+from kvscope.tui.view.lines import (
+    Line,
+    Span,
+    cut_line,
+    fit,
+    line_width,
+    merge,
+    request_target,
+    sentence_line,
+    step_target,
+)
 from kvscope.tui.view.step import TONE_ROLES
 from kvscope.tui.view.timeline import tick_interval
 
@@ -34,12 +44,21 @@ def fact_lines(facts: RequestFacts, width: int, glyphs: Glyphs) -> list[Line]:
         ("salt", visible(facts.cache_salt) if facts.cache_salt else "—"),
         *((("adapter", visible(facts.lora_name)),) if facts.lora_name else ()),
     ]
+    now = (Span("now ", "dim"), *_now(facts))
+    spans = _facts(pairs, now)
+    for name in ("salt", "priority", "sampling", "adapter"):  # what is most often as usual yields first
+        if line_width(spans) > width:
+            pairs = [pair for pair in pairs if pair[0] != name]
+            spans = _facts(pairs, now)
+    text = fit(facts.prompt, max(width - LABEL_COLUMNS, 4))
+    return [cut_line(tuple(spans), width), (Span("text   ", "dim"), Span("“"), Span(text), Span("”"))]
+
+
+def _facts(pairs: Sequence[tuple[str, str]], now: Line) -> list[Span]:
     spans: list[Span] = []
     for name, value in pairs:
         spans += [Span(f"{name} ", "dim"), Span(f"{value}   ")]
-    spans += [Span("now ", "dim"), *_now(facts)]
-    text = fit(facts.prompt, max(width - LABEL_COLUMNS, 4))
-    return [cut_line(tuple(spans), width), (Span("text   ", "dim"), Span("“"), Span(text), Span("”"))]
+    return [*spans, *now]
 
 
 def _now(facts: RequestFacts) -> Line:

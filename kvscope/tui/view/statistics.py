@@ -203,7 +203,7 @@ def run_title(found: RunFigures | None, width: int) -> Line:
         return ()
     speed = found.statistics.throughput
     took = f" in {speed.duration_ns / 1e9:,.2f} s" if speed.duration_ns is not None else ""
-    line: Line = (Span(f"{sum(found.ends.values())} requests, {speed.num_steps:,} steps{took}"),)
+    line: Line = (Span(f"{count(sum(found.ends.values()), 'request')}, {speed.num_steps:,} steps{took}"),)
     for reason, times in found.ends.items():
         longer = (*line, Span(f" · {times} {reason}", "dim"))
         if line_width(longer) > width:

@@ -77,6 +77,7 @@ def test_lines(here: WaitingHere, width: int, glyphs: Glyphs) -> list[Line]:
         return [(Span("   no test ran in this step", "dim"),)]
     narrow = width < 100
     title_width, figure_width, compared_width = (24, 10, 12) if narrow else (32, 11, 17)
+    compared_width = max(compared_width, *(cell_width(_test_words(test, here)[1]) + 3 for test in here.tests))
     room = width - INDENT - title_width - figure_width - compared_width
     lines: list[Line] = []
     for test in here.tests:
@@ -158,25 +159,30 @@ def holder_entries(here: WaitingHere, outlook: Outlook | None, width: int, glyph
     """Returns who runs, by what it holds; each is a jump. `outlook` is None while it is being worked out."""
     if not here.held_by:
         return [heading((Span("   nobody runs", "dim"),))]
-    shown = here.held_by
-    id_width = min(max(cell_width(visible(holder.request_id)) for holder in shown), MAX_ID_CELLS, max(width // 4, 6))
-    most = max(max(holder.frees_if_it_ends for holder in shown), 1)
+    id_width = min(max(cell_width(visible(holder.request_id)) for holder in here.held_by), MAX_ID_CELLS)
     is_short = width < 54
-    end_width = 10 if is_short else 17
-    bar_width = max(min(width - id_width - end_width - 24, MAX_BAR), 0)
-    head = f" {pad('request', id_width)} {'holds':>5}  {pad('frees', bar_width + 5)} "
-    head += "enough  its end" if not is_short else "enough  end in"
+    units = (" tokens away",) if not is_short else (" tok", "")
+    for unit in units:
+        ends = [_end(holder, unit) for holder in here.held_by]
+        end_width = max(map(cell_width, ends))
+        if 24 + id_width + end_width <= width:
+            break
+    has_held = 24 + id_width + end_width <= width  # what it holds yields where ids are long: what it frees says more
+    bar_width = 0 if is_short else max(min(width - id_width - end_width - 24, MAX_BAR), 0)
+    most = max(max(holder.frees_if_it_ends for holder in here.held_by), 1)
+    head = f" {pad('request', id_width)} {'holds':>5}  " if has_held else f" {pad('request', id_width)} "
+    head += f"{pad('frees', bar_width + 5)} enough  " + ("its end" if not is_short else "end in" if unit else "tokens")
     entries = [heading((Span(fit(head, width), "dim"),))]
-    for holder in shown:
+    for holder, end in zip(here.held_by, ends, strict=True):
         bar = glyphs.life_decode * round(holder.frees_if_it_ends * bar_width / most)
         enough, role = _enough(holder, outlook)
         line: Line = (
             Span(f" {pad(fit(visible(holder.request_id), id_width), id_width)} ", "bold"),
-            Span(f"{holder.held_blocks:>5}  "),
+            Span(f"{holder.held_blocks:>5}  " if has_held else ""),
             Span(bar.ljust(bar_width), "live"),
             Span(f"{holder.frees_if_it_ends:>4}  "),
             Span(pad(enough, 8), role),
-            Span(_end(holder, is_short=is_short), "dim"),
+            Span(end, "dim"),
         )
         entries.append(Entry((line,), request_target(holder.request_id)))
     return entries
@@ -189,12 +195,12 @@ def _enough(holder: Holder, outlook: Outlook | None) -> tuple[str, str]:
     return ("?", "dim") if is_enough is None else ("enough", "hit") if is_enough else ("no", "dim")
 
 
-def _end(holder: Holder, *, is_short: bool) -> str:
+def _end(holder: Holder, unit: str) -> str:
+    """Returns how far its end is at most, its prompt and its output apart."""
     if holder.ended_in_this_step:
-        return "now" if is_short else "ended in this step"
+        return "ended in this step" if unit == " tokens away" else "now"
     prefill = f"{holder.prefill_tokens_left}+" if holder.prefill_tokens_left else ""
-    away = f"≤{prefill}{holder.tokens_to_its_end_at_most:>3}"
-    return f"{away} tok" if is_short else f"{away} tokens away"
+    return f"≤{prefill}{holder.tokens_to_its_end_at_most:>3}{unit}"
 
 
 # --- who behind it would have fitted, and what would have helped ------------------------------------------------------

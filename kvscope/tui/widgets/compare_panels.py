@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kvscope.analysis.spans import Span as WordSpan
+from kvscope.analysis.spans import wrap
 from kvscope.analysis.step_difference import StepDifference, step_difference
 from kvscope.tui.desk import Asker, WatchedTimeline
 from kvscope.tui.model import ScreenModel
@@ -20,7 +22,7 @@ from kvscope.tui.view.compare import (
 )
 from kvscope.tui.view.entries import Entry, heading
 from kvscope.tui.view.layout import SHORT_ROWS
-from kvscope.tui.view.lines import EMPTY, Line, Span, rule
+from kvscope.tui.view.lines import EMPTY, Line, Span, line_width, rule, sentence_line
 from kvscope.tui.widgets.jump_panel import JumpPanel
 from kvscope.tui.widgets.panel import Panel
 
@@ -96,12 +98,11 @@ class StepsPanel(Panel):
         steps = comparison.steps
         found = comparison.found
         if steps is None or found is None:
-            mark: Line = (
-                Span(" A ", "bold", "chip-held"),
-                Span(f" step {model.mark_step}  ", "bold"),
-                Span(comparison.waiting_words, "dim"),
-            )
-            return [mark]
+            mark: Line = (Span(" A ", "bold", "chip-held"), Span(f" step {model.mark_step}  ", "bold"))
+            words = (WordSpan(comparison.waiting_words, "dim"),)
+            indent = line_width(mark)
+            rows = [sentence_line(row) for row in wrap(words, max(width - indent, 8))]
+            return [(*(mark if not index else (Span(" " * indent),)), *row) for index, row in enumerate(rows)][:height]
         fresh = None if comparison.is_old else found
         first = steps_line(*steps, model.mark_step, fresh, width)
         if fresh is None:

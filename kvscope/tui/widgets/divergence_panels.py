@@ -64,6 +64,11 @@ class DivergenceReading:
         return self._asker.value
 
     @property
+    def is_in_vain(self) -> bool:
+        """They cannot be compared: `waiting_words` says why."""
+        return bool(self._asker.error)
+
+    @property
     def waiting_words(self) -> str:
         """How far it has read; or what is wrong."""
         if self._asker.error:
@@ -83,10 +88,10 @@ def _parted(
     with ExitStack() as opened:
 
         def own(timeline: Timeline) -> WatchedTimeline:
-            if timeline.path == watch.path:
-                return watch
             if open_timeline is None:
                 return WatchedTimeline(timeline, watch)
+            if timeline.path == watch.path:
+                return watch
             found = open_timeline(timeline.path)
             opened.callback(found.close)
             return WatchedTimeline(found, watch)
@@ -121,7 +126,7 @@ class RunsPanel(Panel):
                 Span(" B ", "bold", "chip-loading"),
                 Span(f" {b}", "bold"),
             )
-            return [names, (Span(f" {reading.waiting_words}", "dim"),)]
+            return [names, (Span(f" {reading.waiting_words}", "bad" if reading.is_in_vain else "dim"),)]
         return runs_lines(reading.runs, reading.names, width, height)
 
 

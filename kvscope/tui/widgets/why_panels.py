@@ -12,7 +12,7 @@ from kvscope.analysis.why.here_report import is_blocks_test
 from kvscope.analysis.why.layout import Section
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.view.entries import Entry, heading
-from kvscope.tui.view.lines import EMPTY, Line, Span, request_target, rule
+from kvscope.tui.view.lines import EMPTY, Line, Span, cut_line, request_target, rule
 from kvscope.tui.view.step import sentence_rows
 from kvscope.tui.view.why_history import LABEL_COLUMNS, HistoryFacts, history_lines
 from kvscope.tui.view.why_life import life_entries
@@ -48,7 +48,7 @@ class AnswerPanel(Panel):
     def rows(self) -> int:
         """Returns the panel's height."""
         if not self.reading.is_step_shown:
-            return 4 if self.is_roomy else 2
+            return 4 if self.is_roomy else 3
         here = self.reading.here
         num_tests = max(len(here.tests), 6) if here is not None else 6
         return self.num_answer_rows + 1 + num_tests + (4 if self.is_roomy else 0)
@@ -60,7 +60,8 @@ class AnswerPanel(Panel):
             return [(Span(" no request is selected", "dim"),)]
         question = question_line(facts.request_id, model.step, _doing(facts, model.step), width)
         if here is None or self.reading.shows_life:
-            return [question, *self._told(facts.request_id, width)][: max(height - 1, 2)]
+            room = height - 2 if self.is_roomy else height - 1
+            return [question, *self._told(facts.request_id, width, room)]
         first = max(here.head.waiting_since_step, model.step - MAX_LOOK_BACK)
         self.reading.refusals.read(model.timeline, first, model.step)
         since = self.reading.refusals.same_since(model.step, first)
@@ -75,14 +76,22 @@ class AnswerPanel(Panel):
             return [question, EMPTY, *answer, EMPTY, title, *tests]
         return [*answer, title, *tests]
 
-    def _told(self, request_id: str, width: int) -> list[Line]:
-        """What the step decided about the request, in words."""
+    def _told(self, request_id: str, width: int, height: int) -> list[Line]:
+        """What the step decided about the request, in words: as many sentences as have room, the first one at least."""
         model = self.model
         assert model.timeline is not None
         assert model.moment is not None
         wanted = Entity("request", request_id)
         told = [said for said in sentences(model.timeline, model.moment) if wanted in said.entities]
-        return [line for said in told for line in sentence_rows(said, width)]
+        lines: list[Line] = []
+        for said in told:
+            rows = sentence_rows(said, width)
+            if len(lines) + len(rows) > height:
+                if not lines:
+                    lines = [*rows[: height - 1], cut_line((*rows[height - 1], Span(" …" + " " * width, "dim")), width)]
+                break
+            lines += rows
+        return lines
 
 
 def _doing(facts: RequestFacts, step: int) -> str:
