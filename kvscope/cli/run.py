@@ -8,6 +8,7 @@ import datetime
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -16,17 +17,24 @@ import msgspec
 import typer
 
 from kvscope.analysis.setting_words import sampling_in_use, settings_line
+from kvscope.analysis.workload_menu import WORKLOADS, find_workload
 from kvscope.cli.engine_options import recorded_to, with_engine_options
 from kvscope.cli.progress_line import ProgressLine
 from kvscope.control import Submit
 from kvscope.errors import EngineError, KvscopeError, UsageError
 from kvscope.session.build import BuiltEngine, build_engine, check_options
+from kvscope.session.intake import Intake
 from kvscope.session.options import EngineOptions
 
 if TYPE_CHECKING:
     from kvscope.cli.answers import AnswerPrinter
     from kvscope.engine.llm_engine import LLMEngine, StepReport
     from kvscope.engine.scheduling.progress import Stuck
+
+Send = Callable[["LLMEngine", Intake, "AnswerPrinter"], int | None]
+"""Submits all; returns the exit code that follows from what was refused."""
+
+WORKLOAD_HELP = f"Instead of prompts: {', '.join(workload.name for workload in WORKLOADS)}, fitted to the engine."
 
 INTERRUPTED = 130
 """Exit code after ctrl-c, as shells have it."""
@@ -45,6 +53,8 @@ def run(
     system: Annotated[str | None, typer.Option(help="System prompt of every chat.")] = None,
     priority: Annotated[int, typer.Option(help="Of every request; smaller is more urgent.")] = 0,
     cache_salt: Annotated[str | None, typer.Option(help="Keeps these requests' prefixes to themselves.")] = None,
+    workload: Annotated[str | None, typer.Option(help=WORKLOAD_HELP)] = None,
+    figure: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of the workload; may be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each request.")] = False,
     no_record: Annotated[bool, typer.Option("--no-record", help="Record nothing.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Check every invariant after every step.")] = False,
@@ -54,7 +64,9 @@ def run(
     A prompt that is refused, or that could never fit into the pool, costs the others nothing: the command ends with 2
     or 5, and they are answered.
     """
-    texts = _prompts(prompts or [], prompts_file)
+    if workload is not None and (prompts or prompts_file):
+        raise UsageError("--workload makes its own prompts: give a workload or prompts")
+    texts = [] if workload is not None else _prompts(prompts or [], prompts_file)
     if system is not None and not chat:
         raise UsageError("--system needs --chat: a raw prompt has no system prompt")
     if no_record and (engine.recording or check):
@@ -65,7 +77,13 @@ def run(
     batch = [
         Submit(prompt=text, is_chat=chat, system=system, priority=priority, cache_salt=cache_salt) for text in texts
     ]
-    exit_code = _run_batch(options, batch, as_json=as_json, is_checked=check)
+    send: Send = partial(_submit_all, batch)
+    if workload is not None:
+        from kvscope.cli.run_workload import parse_figures, send_workload
+
+        chosen = find_workload(workload)
+        send = partial(send_workload, chosen, parse_figures(chosen, figure or []))
+    exit_code = _run_batch(options, send, is_single=len(batch) == 1, as_json=as_json, is_checked=check)
     if exit_code:
         raise typer.Exit(exit_code)
 
@@ -88,10 +106,10 @@ def _prompts(arguments: Sequence[str], file: Path | None) -> list[str]:
     return texts
 
 
-def _run_batch(options: EngineOptions, batch: Sequence[Submit], *, as_json: bool, is_checked: bool) -> int:
-    """Runs the batch to its end and returns the exit code. The recording is closed whatever happens."""
+def _run_batch(options: EngineOptions, send: Send, *, is_single: bool, as_json: bool, is_checked: bool) -> int:
+    """Runs what is sent to its end and returns the exit code. The recording is closed whatever happens."""
     progress = ProgressLine()
-    printer = _printer(len(batch), progress, as_json=as_json)
+    printer = _printer(progress, is_single=is_single, as_json=as_json)
     checking = _LiveCheck() if is_checked else None
     built = build_engine(options, progress.loading)
     progress.clear()
@@ -99,8 +117,10 @@ def _run_batch(options: EngineOptions, batch: Sequence[Submit], *, as_json: bool
     print(_sampling_line(built, options), file=sys.stderr)
     try:
         with contextlib.closing(built), _interrupt_flag() as is_interrupted:
-            exit_code = _submit_all(built.engine, batch, printer)
-            stuck = _run_to_end(built.engine, progress, checking, is_interrupted)
+            intake = Intake()
+            intake.begin(built.engine)
+            exit_code = send(built.engine, intake, printer) or 0
+            stuck = _run_to_end(built.engine, intake, progress, checking, is_interrupted)
     finally:  # a run that failed is the one to look into
         progress.clear()
         _say_where_it_is_recorded(built)
@@ -131,15 +151,15 @@ def _say_where_it_is_recorded(built: BuiltEngine) -> None:
         print(f"{steps} recorded in {built.recording_path}", file=sys.stderr)
 
 
-def _printer(num_prompts: int, progress: ProgressLine, *, as_json: bool) -> AnswerPrinter:
+def _printer(progress: ProgressLine, *, is_single: bool, as_json: bool) -> AnswerPrinter:
     from kvscope.cli.answers import InOrderPrinter, StreamPrinter, json_line, labelled
 
-    if num_prompts == 1 and not as_json:
+    if is_single and not as_json:
         return StreamPrinter(progress.clear)
     return InOrderPrinter(json_line if as_json else labelled, progress.clear)
 
 
-def _submit_all(engine: LLMEngine, batch: Sequence[Submit], printer: AnswerPrinter) -> int:
+def _submit_all(batch: Sequence[Submit], engine: LLMEngine, intake: Intake, printer: AnswerPrinter) -> int:
     """Submits every prompt; says which are refused, and returns the exit code that follows."""
     from kvscope.session.submission import submit
 
@@ -155,18 +175,24 @@ def _submit_all(engine: LLMEngine, batch: Sequence[Submit], printer: AnswerPrint
 
 
 def _run_to_end(
-    engine: LLMEngine, progress: ProgressLine, checking: _LiveCheck | None, is_interrupted: Callable[[], bool]
+    engine: LLMEngine,
+    intake: Intake,
+    progress: ProgressLine,
+    checking: _LiveCheck | None,
+    is_interrupted: Callable[[], bool],
 ) -> list[Stuck]:
     """Steps until all is done. A request that can never go on is aborted, so that the others can; returns those."""
     stuck = []
-    while engine.has_work:
+    while intake.has_work:
         if is_interrupted():
+            intake.drop_coming()
             engine.abort_all()
+        intake.submit_due()
         report = engine.step()
         if checking is not None:
             checking.look(report)
         progress.running(f"step {report.step}: {engine.num_running} running, {engine.num_waiting} waiting")
-        if report.stuck is not None and not is_interrupted():
+        if report.stuck is not None and not intake.may_go_on and not is_interrupted():
             stuck.append(report.stuck)
             engine.abort(report.stuck.request_id)
     return stuck

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kvscope.control import PlannedRequest, SubmitPlan
 from kvscope.engine.input_processor import check_length
 from kvscope.engine.llm_engine import LLMEngine, Submission
+from kvscope.engine.request_output import OnUpdate
 from kvscope.errors import EngineError, UsageError
 from kvscope.session.prompt_texts import prompt_tokens
 
@@ -64,7 +65,9 @@ class ComingRequests:
             engine.add_requests(submissions)
 
 
-def plan_submissions(engine: LLMEngine, plan: SubmitPlan, taken: ComingRequests) -> list[Coming]:
+def plan_submissions(
+    engine: LLMEngine, plan: SubmitPlan, taken: ComingRequests, on_update: OnUpdate | None = None
+) -> list[Coming]:
     """Returns the requests of a plan that begins with the engine's next step: their ids free, their prompts made up.
 
     Raises:
@@ -84,6 +87,7 @@ def plan_submissions(engine: LLMEngine, plan: SubmitPlan, taken: ComingRequests)
             sampling=engine.sampling_params({**_TO_THE_END, "max_tokens": request.num_output_tokens}),
             priority=request.priority,
             request_id=request_id,
+            on_update=on_update,
         )
         coming.append(Coming(engine.step_index + 1 + request.before_step, request_id, submission))
     return coming

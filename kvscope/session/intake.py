@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from kvscope.control import Submit, SubmitPlan
 from kvscope.engine.llm_engine import LLMEngine
+from kvscope.engine.request_output import OnUpdate
 from kvscope.errors import UsageError
 from kvscope.session.coming import ComingRequests, plan_submissions
 from kvscope.session.early import EarlySubmissions
@@ -55,11 +56,11 @@ class Intake:
                 raise UsageError(f"a request {one.request_id} is still to come: choose another id")
         return self._engine.add_requests([as_submission(one) for one in commands])
 
-    def submit_plan(self, plan: SubmitPlan) -> list[str]:
+    def submit_plan(self, plan: SubmitPlan, on_update: OnUpdate | None = None) -> list[str]:
         """Returns the ids of a plan's requests. Raises `UsageError`."""
         if self._engine is None:
             raise UsageError("the model is not loaded yet: wait until it is")
-        coming = plan_submissions(self._engine, plan, self._coming)
+        coming = plan_submissions(self._engine, plan, self._coming, on_update)
         self._coming.add(coming)
         return [one.request_id for one in coming]
 
@@ -67,6 +68,10 @@ class Intake:
         """Submits what a plan has before the next step."""
         if self._engine is not None:
             self._coming.submit_due(self._engine)
+
+    def drop_coming(self) -> None:
+        """Forgets what is still to come."""
+        self._coming = ComingRequests()
 
     def abort(self, request_id: str) -> bool:
         """Ends a request, or takes one back that is still to come; False where no unfinished one has this id."""

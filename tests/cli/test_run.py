@@ -315,3 +315,49 @@ def test_ctrl_c_aborts_closes_the_recording_and_exits_with_130(tmp_path: Path) -
     assert err.endswith(f"steps recorded in {recording}\n")
     assert query(recording, "select finish_reason from requests") == [("abort",)]
     assert query(recording, "select value from meta where key = 'closed'") == [("1",)]
+
+
+def test_a_workload_is_fitted_to_the_engine_run_and_told(kvscope: CommandLine) -> None:
+    options = ("--num-gpu-blocks", "25", "--max-num-batched-tokens", "40", "--record", "r.db", "--json", "--check")
+    outcome = kvscope("run", *TOY, "--workload", "preemption-storm", "--figure", "num-requests=8", *options)
+    lines = outcome.err.splitlines()
+    assert (outcome.exit_code, lines[-1]) == (0, "every invariant holds in every step")
+    answered = [json.loads(line)["id"] for line in outcome.out.splitlines()]
+    assert answered == [f"storm-{number}" for number in range(1, 9)]
+    sql = "select count(*), sum(num_lost_tokens) from request_preempted"
+    ((num_preemptions, num_lost_tokens),) = query(kvscope.folder / "r.db", sql)
+    assert isinstance(num_preemptions, int)
+    assert num_preemptions > 1
+    figures, foretold = lines[2:4]
+    assert figures == "preemption_storm: num_requests 8, num_prompt_tokens 16, num_output_tokens 64, seed 0"
+    assert f"{num_preemptions} preemptions that throw away {num_lost_tokens} computed tokens" in foretold
+
+
+def test_a_workload_that_a_setting_is_in_the_way_of_names_it(kvscope: CommandLine) -> None:
+    storm = ("--workload", "preemption_storm", "--figure", "num_requests=2", "--figure", "num_output_tokens=2")
+    outcome = kvscope("run", *TOY, "--no-record", "--num-gpu-blocks", "100", *storm, "--figure", "num_prompt_tokens=16")
+    assert outcome.exit_code == 0
+    assert outcome.err.splitlines()[-1] == (
+        "with these settings it brings about no preemptions; num_gpu_blocks 3 would"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--workload", "storm"),
+            "there is no workload 'storm': shared_prefix, long_prefill,",
+        ),
+        (("--workload", "random_mix", "hello"), "--workload makes its own prompts: give a workload or prompts"),
+        (("--workload", "random_mix", "--figure", "seed"), "--figure seed: write it as NAME=VALUE"),
+        (("--workload", "random_mix", "--figure", "sed=1"), "random_mix has no figure 'sed': did you mean seed?"),
+        (("--workload", "random_mix", "--figure", "num_requests=1"), "num_requests: at least 2, not 1"),
+    ],
+)
+def test_a_workload_that_cannot_be_is_said_in_one_line(
+    kvscope: CommandLine, arguments: tuple[str, ...], message: str
+) -> None:
+    outcome = kvscope("run", *TOY, "--no-record", *arguments)
+    assert (outcome.exit_code, outcome.out) == (2, "")
+    assert outcome.err.splitlines()[-1].startswith(f"kvscope: {message}")

@@ -7,6 +7,7 @@ a model, `fitted` joins them for an engine.
 from kvscope.analysis.workload_menu.fitted import FittedWorkload, Forecast
 from kvscope.analysis.workload_menu.kinds import WORKLOADS, find_workload
 from kvscope.analysis.workload_menu.rehearsal import Rehearsal, rehearse
+from kvscope.analysis.workload_menu.words import foretold
 from kvscope.analysis.workload_menu.workload import Figure, FigureError, Workload
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "Rehearsal",
     "Workload",
     "find_workload",
+    "foretold",
     "rehearse",
 ]

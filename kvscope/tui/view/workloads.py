@@ -8,7 +8,7 @@ from typing import Any
 from kvscope.analysis.setting_words import settings_line
 from kvscope.analysis.spans import Span as WordSpan
 from kvscope.analysis.spans import wrap
-from kvscope.analysis.workload_menu import WORKLOADS, Forecast, Rehearsal, Workload
+from kvscope.analysis.workload_menu import WORKLOADS, Forecast, Workload, foretold
 from kvscope.tui.view.lines import EMPTY, Line, Span, pad_line, put_behind, sentence_line
 
 
@@ -40,36 +40,10 @@ def foretold_lines(workload: Workload, forecast: Forecast | None, width: int, *,
     return lines
 
 
-def foretold(found: Rehearsal, *, is_idle: bool) -> str:
-    """Returns the rehearsal in a sentence."""
-    parts = [_count(found.num_steps, "step")]
-    if found.num_hit_tokens:
-        parts.append(f"{found.num_hit_tokens:,} of {found.num_prompt_tokens:,} prompt tokens hit")
-    if found.num_chunked_prompts:
-        parts.append(f"{_count(found.num_chunked_prompts, 'prompt')} in chunks")
-    if found.num_mixed_steps:
-        parts.append(f"{_count(found.num_mixed_steps, 'step')} with prefill beside decode")
-    if found.num_preemptions:
-        parts.append(
-            f"{_count(found.num_preemptions, 'preemption')} that throw away {found.num_lost_tokens:,} computed tokens"
-        )
-    if found.num_evicted_blocks:
-        parts.append(f"{_count(found.num_evicted_blocks, 'block')} evicted")
-    if found.most_waiting:
-        parts.append(f"up to {found.most_waiting} wait")
-    start = "from an idle engine and an empty cache" + ("" if is_idle else " (this one is busy)")
-    cut = ", and not at its end" if found.is_cut else ""
-    return f"Rehearsed {start}: {', '.join(parts)}{cut}."
-
-
 def _advice(remedy: Mapping[str, Any]) -> str:
     if remedy:
         return f"ctrl+r restarts the engine with {settings_line(remedy)}: then it does."
     return "Other figures may: more requests, or longer ones."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _wrapped(text: str, width: int, role: str) -> list[Line]:
