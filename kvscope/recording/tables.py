@@ -14,7 +14,7 @@ import msgspec
 
 from kvscope import events as ev
 from kvscope.recording.packing import pack, pack_token_ids
-from kvscope.recording.rows import MAX_INTEGER, DoesNotFit, SampledRow
+from kvscope.recording.row_types import MAX_INTEGER, DoesNotFit, SampledRow
 
 _MAX_REMEMBERED_LISTS = 1024
 """Lists of requests that are looked for when one comes again; a decode batch repeats its own for many steps."""

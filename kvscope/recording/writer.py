@@ -34,7 +34,7 @@ class CheckpointPolicy:
     work: int = 28_000
     """Between two checkpoints, in units of a request that is scheduled: what a reader folds in some 10 ms."""
     blocks: int = 32_768
-    """The pool for which that is. A larger one makes each checkpoint dearer by as much, so they come the more seldom."""
+    """The pool for which that is. A larger one makes each checkpoint dearer, so they come the more seldom."""
     deltas_per_base: int = 10
     """Checkpoints that refer to the same complete one: with more of them, each has more to tell."""
 

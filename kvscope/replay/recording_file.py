@@ -25,7 +25,8 @@ from kvscope.errors import RecordingError
 from kvscope.recording import layouts as at
 from kvscope.recording.packing import MAX_VALUE, pack_one, some_token_ids, unpack, unpack_token_ids
 from kvscope.recording.recorder import leave_one_file
-from kvscope.recording.rows import EventRow, SampledRow, StepFigures, decode_events
+from kvscope.recording.row_types import EventRow, SampledRow, StepFigures
+from kvscope.recording.rows import decode_events
 from kvscope.recording.schema import APPLICATION_ID, FORMAT_VERSION
 from kvscope.replay.upgrades import upgraded_copy
 
