@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from textual import events
 from textual.app import App, SystemCommand
@@ -67,6 +67,8 @@ round), each time that a query has let the others go on. Python's own 5 ms would
 READ_AHEAD_STEPS = 8
 """Steps read at once for the life line, so that a key never waits for more."""
 
+S = TypeVar("S", bound=Screen[Any])
+
 
 class KvscopeApp(App[None]):
     """The screen over a timeline."""
@@ -111,7 +113,7 @@ class KvscopeApp(App[None]):
             self._filters[:] = [NoColor()]
         self.is_ascii = is_ascii
         self.keys = Keys(actions(), config.keys)
-        self.set_keymap(self.keys.textual())
+        self._bindings.apply_keymap(self.keys.textual)
         self.owns_engine = owns_engine
         glyphs = ASCII if is_ascii else NO_COLOR if self.no_color else UNICODE
         self.model = ScreenModel(timeline=None, control=control, glyphs=glyphs)
@@ -146,7 +148,16 @@ class KvscopeApp(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """Returns the main screen."""
-        return MainScreen(self.model, is_ascii=self.is_ascii)
+        return self._with_keys(MainScreen(self.model, is_ascii=self.is_ascii))
+
+    def push_screen(self, screen: Any, *arguments: Any, **options: Any) -> Any:
+        """Opens a screen, with the keys as they are configured."""
+        return super().push_screen(self._with_keys(screen), *arguments, **options)
+
+    def _with_keys(self, screen: S) -> S:
+        """Gives a screen its keys, once: by `App.set_keymap` it would be done at every key, in some milliseconds."""
+        screen._bindings.apply_keymap(self.keys.textual)
+        return screen
 
     def get_driver_class(self) -> type[Driver]:
         """Returns the driver, one that outlives its terminal where Textual would take its own for terminals."""

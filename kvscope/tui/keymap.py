@@ -101,6 +101,7 @@ class Keys:
         """True where the key does this; for places that hear keys without bindings."""
         return key in self.of(action)
 
+    @cached_property
     def textual(self) -> Keymap:
         """Returns what differs from the defaults, as Textual takes it."""
         return {
