@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kvscope.analysis.spans import Span as WordSpan
 from kvscope.analysis.spans import wrap
@@ -94,7 +94,8 @@ class StepsPanel(Panel):
     def build(self, width: int, height: int) -> Sequence[Line]:
         model, comparison = self.model, self.comparison
         if model.mark_step is None:
-            return [(Span(" no step is marked: d marks one as A", "dim"),)]
+            key = cast("KvscopeApp", self.app).keys.shown("d")
+            return [(Span(f" no step is marked: {key} marks one as A", "dim"),)]
         steps = comparison.steps
         found = comparison.found
         if steps is None or found is None:
