@@ -17,7 +17,10 @@ def write_huggingface_folder(config: ModelConfig, source: WeightSource, folder: 
     """Writes `config.json` and `model.safetensors`; no tokenizer. The folder must exist."""
     weights = {name: source.tensor(name).to(dtype).contiguous() for name in source.names()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(_settings(config, str(dtype).removeprefix("torch.")), indent=1))
+    settings = _settings(config, str(dtype).removeprefix("torch."))
+    settings["attention_bias"] = any(name.endswith("q_proj.bias") for name in weights)
+    settings["mlp_bias"] = any(name.endswith("gate_proj.bias") for name in weights)
+    (folder / "config.json").write_text(json.dumps(settings, indent=1))
 
 
 def _settings(config: ModelConfig, dtype: str) -> dict[str, Any]:
@@ -42,8 +45,6 @@ def _settings(config: ModelConfig, dtype: str) -> dict[str, Any]:
             **config.rope.parameters,
         },
         "tie_word_embeddings": config.tie_word_embeddings,
-        "attention_bias": False,
-        "mlp_bias": False,
         "dtype": dtype,
         "torch_dtype": dtype,
     }
