@@ -17,8 +17,10 @@ import torch
 from kvscope.engine.kernels.device.sampling import sample_kernel
 from kvscope.engine.kernels.launch import Launch, require, require_dtype
 
-_TILE = 8192
-"""Logits a turn: 16 a thread of 16 warps, so that what a filter adds up stays in registers."""
+_TILE = 4096
+"""Logits a turn: 16 a thread of 8 warps, so that what a filter adds up stays in registers."""
+_MAX_CANDIDATES = 4096
+"""So many logits are few enough to be written out and looked at by themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +69,26 @@ def sample(logits: torch.Tensor, rows: SamplingRows | None, *, out: torch.Tensor
             tensor: torch.Tensor = getattr(rows, name)
             require(name, tensor, (num_rows,), dtype, logits.device)
             settings[f"{name}_ptr"] = tensor
+    num_candidates = 0 if rows is None else num_rows
+    candidates = torch.empty((num_candidates, _MAX_CANDIDATES), dtype=torch.float32, device=logits.device)
     Launch(
         kernel=sample_kernel,
         grid=(num_rows, 1, 1),
-        arguments={"logits_ptr": logits, "row_stride": logits.stride(0), "out_ptr": out, **settings},
-        constants={"VOCAB_SIZE": vocab_size, "IS_GREEDY": rows is None, "TILE": _TILE},
-        num_warps=16,
+        arguments={
+            "logits_ptr": logits,
+            "row_stride": logits.stride(0),
+            **settings,
+            "candidates_ptr": candidates,
+            "candidate_ids_ptr": torch.empty_like(candidates, dtype=torch.int32),
+            "out_ptr": out,
+        },
+        constants={
+            "VOCAB_SIZE": vocab_size,
+            "IS_GREEDY": rows is None,
+            "MAX_CANDIDATES": _MAX_CANDIDATES,
+            "TILE": _TILE,
+        },
+        num_warps=8,
         num_stages=1,
     ).run()
     return out

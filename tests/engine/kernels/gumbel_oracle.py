@@ -25,12 +25,13 @@ def philox(key: tuple[int, int], counter: NDArray[np.uint64]) -> NDArray[np.uint
 
 
 def gumbel_noise(seed: int, index: int, vocab_size: int) -> NDArray[np.float64]:
-    """Returns the noise of each token."""
-    counter = np.zeros((4, vocab_size), dtype=np.uint64)
-    counter[0] = np.arange(vocab_size)
+    """Returns the noise of each token: word t // q of the block at t % q, q being a quarter rounded up to 16."""
+    quarter = -(-vocab_size // 64) * 16
+    counter = np.zeros((4, quarter), dtype=np.uint64)
+    counter[0] = np.arange(quarter)
     counter[1], counter[2] = index & 0x7FFFFFFF, index >> 31
-    uniform: NDArray[np.float64] = (philox((seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF), counter)[0] + 0.5) / 2**32
-    return -np.log(-np.log1p(-uniform))
+    words = philox((seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF), counter).reshape(-1)[:vocab_size]
+    return -np.log(-np.log1p(-(words + 0.5) / 2**32))
 
 
 def kept_tokens(

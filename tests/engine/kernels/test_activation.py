@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kvscope.engine.kernels.activation import silu_and_mul
-from tests.engine.kernels.closeness import assert_close
+from tests.engine.kernels.closeness import assert_close, assert_guards, guarded_output
 
 
 # A tile is 1,024 wide.
@@ -17,18 +17,20 @@ from tests.engine.kernels.closeness import assert_close
         (torch.float32, 3, 1024),
         (torch.float16, 2, 1025),
         (torch.bfloat16, 2, 1536),
-        (torch.float32, 1, 2049),
+        (torch.float32, 1, 2048),
+        (torch.bfloat16, 1, 2049),
         (torch.float16, 0, 8),
     ],
 )
 def test_rows(dtype: torch.dtype, num_rows: int, size: int) -> None:
     torch.manual_seed(size)
     gate, up = torch.randn(num_rows, size).to(dtype), torch.randn(num_rows, size).to(dtype)
-    out = torch.full_like(gate, float("nan"))
+    out = guarded_output(num_rows, size, dtype=dtype)
 
     assert silu_and_mul(torch.cat([gate, up], -1), out=out) is out
 
     assert_close(out, gate.double() / (1 + (-gate.double()).exp()) * up.double())
+    assert_guards(out)
 
 
 @pytest.mark.filterwarnings("ignore:overflow")  # on purpose: exp(10000) is inf, and its quotient 0

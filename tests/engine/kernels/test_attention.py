@@ -12,7 +12,7 @@ from kvscope.engine.kernels.attention import AttentionBatch, paged_attention
 from kvscope.engine.kernels.launch import DeviceProfile, Launch
 from kvscope.engine.model import attention as torch_path
 from tests.engine.kernels.attention_step import AttentionStep, attention_step
-from tests.engine.kernels.closeness import assert_close
+from tests.engine.kernels.closeness import assert_close, assert_guards, guarded_output
 
 AMPERE = DeviceProfile(80, 108, 163 << 10)
 HOPPER = DeviceProfile(90, 132, 227 << 10)
@@ -20,10 +20,12 @@ HOPPER = DeviceProfile(90, 132, 227 << 10)
 
 def attend(step: AttentionStep, num_splits: int | None) -> torch.Tensor:
     """Runs the kernel into an output that is NaN before."""
-    out = torch.full_like(step.query, float("nan"))
-    return paged_attention(
+    out = guarded_output(*step.query.shape, dtype=step.query.dtype)
+    paged_attention(
         step.query, step.key_cache, step.value_cache, step.batch, scale=step.scale, num_splits=num_splits, out=out
     )
+    assert_guards(out)
+    return out
 
 
 @pytest.mark.parametrize(

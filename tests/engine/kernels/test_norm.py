@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kvscope.engine.kernels.norm import rms_norm
-from tests.engine.kernels.closeness import assert_close
+from tests.engine.kernels.closeness import assert_close, assert_guards, guarded_output
 
 
 def definition(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -28,12 +28,13 @@ def test_rows(dtype: torch.dtype, num_rows: int, hidden_size: int) -> None:
     torch.manual_seed(hidden_size)
     x, weight = torch.randn(num_rows, hidden_size).to(dtype), torch.randn(hidden_size).to(dtype)
     before = x.clone()
-    out = torch.full_like(x, float("nan"))
+    out = guarded_output(num_rows, hidden_size, dtype=dtype)
 
     assert rms_norm(x, weight, 1e-5, out=out) is out
 
     assert_close(out, definition(x, weight, 1e-5))
     assert torch.equal(x, before)
+    assert_guards(out)
 
 
 @pytest.mark.parametrize(("dtype", "hidden_size"), [(torch.float32, 100), (torch.float16, 64), (torch.bfloat16, 300)])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kvscope.engine.kernels.rotary import rotate_and_cache
-from tests.engine.kernels.closeness import assert_close
+from tests.engine.kernels.closeness import assert_close, assert_guards, guarded_output
 
 
 def rotated(heads: torch.Tensor, angles: torch.Tensor, qk_norm: torch.Tensor | None, eps: float) -> torch.Tensor:
@@ -49,7 +49,7 @@ def test_queries_keys_and_values(
     qk_norm = torch.randn(num_rotated, head_dim).to(dtype) if has_norm else None
     key_cache = torch.full((4, num_kv_heads, block_size, head_dim), float("nan"), dtype=dtype)
     value_cache = key_cache.clone()
-    out = torch.full((5, num_heads, head_dim), float("nan"), dtype=dtype)
+    out = guarded_output(5, num_heads, head_dim, dtype=dtype)
 
     rotate_and_cache(
         qkv.view(5, -1),
@@ -72,6 +72,7 @@ def test_queries_keys_and_values(
         expected_keys[slot // block_size, :, slot % block_size] = expected[token, num_heads:]
         expected_values[slot // block_size, :, slot % block_size] = qkv[token, num_rotated:]
     assert_close(out, expected[:, :num_heads])
+    assert_guards(out)
     assert_close(key_cache, expected_keys)
     assert torch.equal(value_cache.nan_to_num(9.0), expected_values.nan_to_num(9.0))
 

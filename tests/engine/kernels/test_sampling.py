@@ -53,8 +53,9 @@ def expected(logits: torch.Tensor, rows: list[Row]) -> list[int]:
 
 @pytest.fixture
 def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two tiles or more of a small vocabulary."""
+    """A small vocabulary has two tiles or more, and more logits than are written out."""
     monkeypatch.setattr(sampling_module, "_TILE", 64)
+    monkeypatch.setattr(sampling_module, "_MAX_CANDIDATES", 16)
 
 
 def test_the_generator_gives_the_numbers_of_its_paper() -> None:
@@ -92,10 +93,10 @@ def test_greedy_is_the_first_of_the_largest(dtype: torch.dtype, vocab_size: int)
 
 
 def test_greedy_over_more_than_a_tile() -> None:
-    logits = torch.zeros(2, 8192 + 3)
-    logits[0, 8191], logits[1, 8193] = 1.0, 1.0
+    logits = torch.zeros(2, 4096 + 3)
+    logits[0, 4095], logits[1, 4097] = 1.0, 1.0
 
-    assert draw(logits, None) == [8191, 8193]
+    assert draw(logits, None) == [4095, 4097]
 
 
 @pytest.mark.usefixtures("_small_tiles")
