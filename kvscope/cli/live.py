@@ -89,7 +89,7 @@ def _say_how_it_ended(engines: Sequence[StartedEngine]) -> None:
 
 
 def _say_where_it_is_recorded(engine: StartedEngine) -> None:
-    from kvscope.replay.recording_file import tidy
+    from kvscope.replay.opening import tidy
 
     status = engine.client.status
     try:

@@ -6,13 +6,10 @@ into a `RecordingError` of one line. Nothing here grows with the length of the r
 
 from __future__ import annotations
 
-import os
-import platform
 import sqlite3
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -24,17 +21,15 @@ from kvscope import events as ev
 from kvscope.errors import RecordingError
 from kvscope.recording import layouts as at
 from kvscope.recording.packing import MAX_VALUE, pack_one, some_token_ids, unpack, unpack_token_ids
-from kvscope.recording.recorder import leave_one_file
 from kvscope.recording.row_types import EventRow, SampledRow, StepFigures
 from kvscope.recording.rows import decode_events
 from kvscope.recording.schema import APPLICATION_ID, FORMAT_VERSION
+from kvscope.replay.opening import MAKE_ONE, connect, is_alive, no_recording
+from kvscope.replay.step_chunk import StepChunk
 from kvscope.replay.upgrades import upgraded_copy
 
 _MAX_VALUE_BYTES = 1 << 28
 """No single value of a recording is as long as 256 MiB."""
-
-MAKE_ONE = "kvscope run --record FILE"
-"""Where recordings come from, for messages."""
 
 _STEPS_A_CHUNK = 128
 _ARRIVED = at.KIND_OF[ev.RequestArrived]
@@ -81,7 +76,7 @@ class RecordingFile:
             raise RecordingError(f"there is no file {path}: check the path, or make a recording with {MAKE_ONE}")
         if path.is_dir():
             raise RecordingError(f"{path} is a folder; name a recording in it")
-        file = cls(path, _connect(path))
+        file = cls(path, connect(path))
         if file.format_version < FORMAT_VERSION:
             copy = upgraded_copy(file._connection, file.format_version)
             file.close()
@@ -131,7 +126,7 @@ class RecordingFile:
         raise self._damaged(TypeError(f"{value!r:.40} stands where a number belongs"))
 
     def _damaged(self, error: Exception) -> RecordingError:
-        return RecordingError(_no_recording(self.path, error))
+        return RecordingError(no_recording(self.path, error))
 
     def close(self) -> None:
         """Closes the file. Where its writer left it in WAL mode and is gone, makes it one file again."""
@@ -161,7 +156,7 @@ class RecordingFile:
 
     def has_writer(self) -> bool:
         """Returns True while somebody may still add steps."""
-        return self.meta("closed") != "1" and _is_alive(self.meta("writer"))
+        return self.meta("closed") != "1" and is_alive(self.meta("writer"))
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -186,7 +181,9 @@ class RecordingFile:
         for _, step, events in self._chunks(first_step, last_step, condition):
             yield step, [event for event in events if type(event) in kinds]
 
-    def _chunks(self, first_step: int, last_step: int, condition: str) -> Iterator[tuple[_Chunk, int, list[ev.Event]]]:
+    def _chunks(
+        self, first_step: int, last_step: int, condition: str
+    ) -> Iterator[tuple[StepChunk, int, list[ev.Event]]]:
         """Yields each step with those of its events that meet a condition in SQL; empty for all."""
         for begin in range(first_step, last_step + 1, _STEPS_A_CHUNK):
             end = min(begin + _STEPS_A_CHUNK - 1, last_step)
@@ -195,7 +192,9 @@ class RecordingFile:
             figures = [StepFigures(*row) for row in self.rows(f"SELECT {_FIGURE_COLUMNS} FROM steps {between}", span)]
             sampled = self.rows(f"SELECT step, request_list, num_tokens, token_ids FROM sampled_tokens {between}", span)
             rows = self.rows(f"SELECT step, {_EVENT_COLUMNS} FROM events {between}{condition} ORDER BY step, seq", span)
-            chunk = _Chunk(self, {row.step: row for row in figures}, {row[0]: SampledRow(*row[1:]) for row in sampled})
+            chunk = StepChunk(
+                self, {row.step: row for row in figures}, {row[0]: SampledRow(*row[1:]) for row in sampled}
+            )
             self._read_lists({row[1] for row in sampled if isinstance(row[1], int)})
             chunk.read_arrivals([row[3] for row in rows if row[2] == _ARRIVED and isinstance(row[3], int)])
             events_of: dict[int, list[ev.Event]] = defaultdict(list)
@@ -204,7 +203,7 @@ class RecordingFile:
             for step in range(begin, end + 1):
                 yield chunk, step, events_of[step]
 
-    def _decode(self, chunk: _Chunk, step: int, rows: Iterable[tuple[Any, ...]]) -> list[ev.Event]:
+    def _decode(self, chunk: StepChunk, step: int, rows: Iterable[tuple[Any, ...]]) -> list[ev.Event]:
         events: list[ev.Event] = []
         seq = -1
         try:
@@ -229,7 +228,7 @@ class RecordingFile:
                 "OR kind = ? AND a = ? OR kind = ? AND instr(data, ?)) ORDER BY step, seq",
                 (begin, end, number, at.REQUEST_PREEMPTED, number, at.BLOCK_STEPS, _character(number)),
             )
-            chunk = _Chunk(self, {}, {})
+            chunk = StepChunk(self, {}, {})
             for row in rows:
                 for event in self._decode(chunk, row[0], [row]):
                     if request_id in (getattr(event, "request_id", None), getattr(event, "beneficiary_id", None)):
@@ -240,7 +239,7 @@ class RecordingFile:
 
         For kinds that lie in their rows alone (and arrivals): no steps, no sampled tokens.
         """
-        chunk = _Chunk(self, {}, {})
+        chunk = StepChunk(self, {}, {})
         for row in self.rows(
             f"SELECT step, {_EVENT_COLUMNS} FROM events WHERE {condition} ORDER BY step, seq", parameters
         ):
@@ -332,7 +331,7 @@ class RecordingFile:
             (number,),
         )
         for row in rows:
-            for event in self._decode(_Chunk(self, {}, {}), row[0], [row]):
+            for event in self._decode(StepChunk(self, {}, {}), row[0], [row]):
                 if isinstance(event, ev.RequestArrived):
                     return event.prompt_token_ids
         raise RecordingError(f"{self.path} lacks the prompt tokens of request {self.name_of(number)}")
@@ -426,59 +425,6 @@ class RecordingFile:
         return found
 
 
-class _Chunk:
-    """Implements `ReaderTables` for a few consecutive steps whose rows were read together."""
-
-    def __init__(
-        self, file: RecordingFile, figures: Mapping[int, StepFigures], sampled: Mapping[int, SampledRow]
-    ) -> None:
-        self._file = file
-        self._figures = figures
-        self._sampled = sampled
-        self.name_of = file.name_of
-        self.requests_of = file.requests_of
-        self._arrival_rows: dict[int, tuple[Any, ...]] = {}
-        self._prompts: dict[int, bytes] = {}
-
-    def read_arrivals(self, numbers: Sequence[int]) -> None:
-        """Reads the requests that arrive in these steps together: one by one they would cost most of the time."""
-        if numbers:
-            self._arrival_rows, self._prompts = self._file.arrival_rows(numbers)
-
-    def arrival_of(self, number: int, queue_position: int) -> ev.RequestArrived:
-        row, prompt = self._arrival_rows.get(number), self._prompts.get(number)
-        return self._file.arrival_of(number, queue_position, row, prompt)
-
-    def figures_of(self, step: int) -> StepFigures:
-        figures = self._figures.get(step)
-        if figures is None:
-            raise RecordingError(f"{self._file.path} lacks step {step}; the recording is damaged")
-        return figures
-
-    def sampled_in(self, step: int) -> SampledRow:
-        sampled = self._sampled.get(step)
-        if sampled is None:
-            raise RecordingError(f"{self._file.path} lacks the sampled tokens of step {step}; the recording is damaged")
-        return sampled
-
-    def bytes_of(self, token_ids: Sequence[int]) -> tuple[bytes, ...]:
-        found = self._file.token_bytes(token_ids)
-        return tuple([found[token_id] for token_id in token_ids])
-
-
-def _no_recording(path: Path, error: Exception | None) -> str:
-    """Returns the message for a file that cannot be read as a recording."""
-    return (
-        f"{path} is no recording of kvscope, or is damaged: {_one_line(error)}; "
-        f"give a file made with {MAKE_ONE}, or a copy that is whole"
-    )
-
-
-def _one_line(error: Exception | None) -> str:
-    """Returns what SQLite says without what it quotes of the file beyond the first line."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
 def _place_in(packed: str, number: int) -> int:
     """Returns the place of a number in a packed text, -1 where it is not there."""
     return packed.find(pack_one(number)) if 0 <= number <= MAX_VALUE else -1
@@ -487,43 +433,3 @@ def _place_in(packed: str, number: int) -> int:
 def _character(number: int) -> str:
     """Returns the character to look for in packed texts; for a number that has none the empty text, found in all."""
     return pack_one(number) if number <= MAX_VALUE else ""
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    uri = path.absolute().as_uri()
-    last_error: Exception | None = None
-    # A folder that cannot be written to hides what a dead writer left beside the file: then only the file is read.
-    for mode in ("mode=ro", "mode=ro&immutable=1"):
-        try:
-            connection = sqlite3.connect(f"{uri}?{mode}", uri=True, isolation_level=None, check_same_thread=False)
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            return connection
-        except (sqlite3.Error, UnicodeError) as error:  # SQLite quotes a damaged schema, which need not be UTF-8
-            last_error = error
-    raise RecordingError(_no_recording(path, last_error))
-
-
-def tidy(path: Path) -> None:
-    """Makes a recording whose writer has left it in WAL mode one file again, where nobody else has it open."""
-    if not path.with_name(path.name + "-wal").exists():
-        return
-    with suppress(sqlite3.Error, OSError):
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
-        try:
-            leave_one_file(connection)
-        finally:
-            connection.close()
-
-
-def _is_alive(writer: str | None) -> bool:
-    """Returns False only where the writer is known to be gone."""
-    try:
-        known = msgspec.json.decode(writer or "", type=dict[str, Any])
-        if known.get("host") != platform.node():
-            return True
-        os.kill(int(known["pid"]), 0)
-    except ProcessLookupError:
-        return False
-    except (msgspec.MsgspecError, LookupError, ValueError, TypeError, OSError):
-        return True
-    return True

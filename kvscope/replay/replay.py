@@ -16,7 +16,8 @@ from kvscope.replay import lookups
 from kvscope.replay.checkpoints import Checkpoints
 from kvscope.replay.cursor import StateCursor
 from kvscope.replay.moments import OwnMoments
-from kvscope.replay.recording_file import RecordingFile, tidy
+from kvscope.replay.opening import tidy
+from kvscope.replay.recording_file import RecordingFile
 from kvscope.replay.summaries import read_summaries
 from kvscope.replay.timeline import Moment, Moments, RequestRow, StepSummary
 from kvscope.state import EngineState
