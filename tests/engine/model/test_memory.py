@@ -79,5 +79,6 @@ def test_one_core_is_left_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None
     for num_cores, expected in ((1, 1), (2, 1), (8, 7)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid, n=num_cores: set(range(n)))
         assert choose_num_threads() == expected
+        assert choose_num_threads(leaves_a_core=False) == num_cores
     monkeypatch.setattr(memory, "_cgroup_cores", lambda: 4)
     assert choose_num_threads() == 3
