@@ -196,6 +196,20 @@ def test_logits_that_are_no_numbers() -> None:
     assert draw(logits, [Row(seed=row) for row in range(5)]) == [6, 0, 0, 69, 3]
 
 
+@pytest.mark.usefixtures("_small_tiles")
+def test_candidates_are_read_only_where_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier step left behind them would win if it were read."""
+
+    def left_behind(shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.full(shape, float("inf"), dtype=dtype, device=device)
+
+    monkeypatch.setattr(torch, "empty", left_behind)
+    torch.manual_seed(6)
+    logits, rows = torch.randn(2, 100), [Row(top_k=5, seed=1), Row(top_k=16, seed=2)]
+
+    assert draw(logits, rows) == expected(logits, rows)
+
+
 def test_refuses_what_does_not_fit() -> None:
     logits = torch.zeros(2, 8)
 
