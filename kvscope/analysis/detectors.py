@@ -1,4 +1,4 @@
-"""What is wrong in a run, found from recorded facts: nine patterns that people report, each with its figures.
+"""What is wrong in a run, found from recorded facts: ten patterns that people report, each with its figures.
 
 Pure over a timeline: one pass over the steps for what the queues did, one over the blocks for the prefix cache. Nothing
 here guesses: each finding names the steps and figures that it follows from. Thresholds are the constants below.
@@ -6,14 +6,17 @@ here guesses: each finding names the steps and figures that it follows from. Thr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from kvscope import events as ev
 from kvscope.analysis.finding import Finding, finding
 from kvscope.analysis.pool_findings import lost_hit_findings, unbalanced_books
 from kvscope.analysis.spans import Sentence, count, dim, figure, listed, request, say, strong
+from kvscope.analysis.spans import step as step_span
 from kvscope.analysis.stack_distance import lost_hits
 from kvscope.analysis.step_runs import StepRuns, step_runs
-from kvscope.analysis.why.words import BLOCK_TESTS, TEST_NAMES, span_of
+from kvscope.analysis.text import visible
+from kvscope.analysis.why.words import BLOCK_TESTS, TEST_NAMES, span_of, steps_listed
 from kvscope.replay.timeline import Timeline
 
 __all__ = ["Finding", "find_all"]
@@ -27,6 +30,7 @@ MIN_SKIPPED_STEPS = 3
 MIN_PREFILL_STEPS = 2
 """Steps in which one prompt took most of the tokens while others decoded."""
 _MAX_NAMES = 4
+_MAX_RUNS = 3
 
 
 def find_all(timeline: Timeline) -> list[Finding]:
@@ -34,6 +38,7 @@ def find_all(timeline: Timeline) -> list[Finding]:
     runs = step_runs(timeline)
     lost = lost_hits(timeline)
     return [
+        *_failed_steps(timeline),
         *unbalanced_books(runs),
         *_never_fits(runs),
         *_cycles(runs),
@@ -44,6 +49,36 @@ def find_all(timeline: Timeline) -> list[Finding]:
         *_long_prefills(runs),
         *lost_hit_findings(lost),
     ]
+
+
+def _which(steps: Sequence[int]) -> str:
+    """Returns the steps themselves where they are few runs, else between which they lie."""
+    listed_steps = steps_listed(steps)
+    return listed_steps if listed_steps.count(",") < _MAX_RUNS else f"between {steps[0]} and {steps[-1]}"
+
+
+def _failed_steps(timeline: Timeline) -> Iterator[Finding]:
+    for step, events in timeline.select_events((ev.StepFailed,), timeline.first_step, timeline.last_step):
+        for event in events:
+            assert isinstance(event, ev.StepFailed)
+            yield finding(
+                "failed_step",
+                [step],
+                (),
+                {"phase": event.phase, "error_type": event.error_type, "message": event.message},
+                Sentence(
+                    "✖",
+                    "failed",
+                    say(
+                        strong("The engine stopped"),
+                        " at step ",
+                        step_span(step),
+                        f": {event.phase} raised ",
+                        figure(visible(event.error_type)),
+                        f": {visible(event.message)}" if event.message else "",
+                    ),
+                ),
+            )
 
 
 def _never_fits(runs: StepRuns) -> Iterator[Finding]:
@@ -99,8 +134,10 @@ def _cycles(runs: StepRuns) -> Iterator[Finding]:
 
 
 def _inversions(runs: StepRuns) -> Iterator[Finding]:
+    priorities = {row.request_id: row.priority for row in runs.overview.requests}
     for request_id, inversion in runs.inversions.items():
         lower = tuple(inversion.request_ids)
+        ran = [priorities[key] for key in lower]
         yield finding(
             "priority_inversion",
             inversion.steps,
@@ -111,12 +148,13 @@ def _inversions(runs: StepRuns) -> Iterator[Finding]:
                 "stalled",
                 say(
                     request(request_id),
+                    dim(f" (priority {priorities[request_id]})"),
                     strong(" waited while less urgent ones ran"),
                     " for ",
                     figure(count(len(inversion.steps), "step")),
-                    f" ({span_of(inversion.steps[0], inversion.steps[-1])}): ",
+                    f" ({_which(inversion.steps)}): ",
                     *listed([request(key) for key in lower], _MAX_NAMES),
-                    dim(f" sampled {count(inversion.tokens, 'token')}"),
+                    dim(f" ({span_of(min(ran), max(ran))}) sampled {count(inversion.tokens, 'token')}"),
                 ),
             ),
         )
@@ -142,7 +180,7 @@ def _head_of_line(runs: StepRuns) -> Iterator[Finding]:
                     strong(" held up the queue"),
                     " for ",
                     figure(count(len(blocking.steps), "step")),
-                    f" ({span_of(blocking.steps[0], blocking.steps[-1])}) in which ",
+                    f" ({_which(blocking.steps)}) in which ",
                     *listed([request(key) for key in blocking.fitted], _MAX_NAMES),
                     " would have fitted",
                 ),
@@ -208,7 +246,7 @@ def _empty_steps(runs: StepRuns) -> Iterator[Finding]:
                     strong("Nothing was scheduled"),
                     " in ",
                     figure(count(len(empty.steps), "step")),
-                    f" ({span_of(empty.steps[0], empty.steps[-1])}) while {empty.num_waiting} waited; the head was ",
+                    f" ({_which(empty.steps)}) while {empty.num_waiting} waited; the head was ",
                     request(empty.head_id),
                     f": {TEST_NAMES[empty.reason]}",
                     f", {empty.need} needed, {empty.have} there" if empty.reason in BLOCK_TESTS else "",
@@ -241,7 +279,7 @@ def _long_prefills(runs: StepRuns) -> Iterator[Finding]:
                     strong(" stretched decodes with its prefill"),
                     " in ",
                     figure(count(len(prefill.steps), "step")),
-                    f" ({span_of(prefill.steps[0], prefill.steps[-1])}): {span_of(low, high)} % of their tokens",
+                    f" ({_which(prefill.steps)}): {span_of(low, high)} % of their tokens",
                     f", beside {count(len(prefill.decoders), 'decoder')}",
                 ),
             ),

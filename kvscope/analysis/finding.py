@@ -8,6 +8,7 @@ from typing import Any, Literal
 from kvscope.analysis.spans import Sentence
 
 FindingKind = Literal[
+    "failed_step",
     "books_do_not_balance",
     "never_fits",
     "preemption_cycle",

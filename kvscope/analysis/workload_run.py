@@ -69,7 +69,7 @@ class WorkloadRun:
         self._config = config
         self._step_time = step_time
         self._max_steps = max_steps
-        self._now_ns = workload.start_ns
+        self._now_ns = workload.start_ns if step_time is not None else 0
         self._scheduler = new_scheduler(config, is_recording=True, clock_ns=lambda: self._now_ns)
         self._watch = ProgressWatch(self._scheduler)
         self._runner = ScriptedRunner(config.num_spec_tokens)

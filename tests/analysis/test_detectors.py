@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvscope import events as ev
 from kvscope.analysis.detectors import Finding, find_all
 from kvscope.analysis.stack_distance import LostHits, lost_hits
-from tests.analysis.reading import read
+from tests.analysis.reading import read, read_steps
 from tests.builders import CheckedRun, ScenarioBuilder, scenario
 
 
@@ -22,6 +23,18 @@ def _only(run: CheckedRun, kind: str) -> Finding:
 def test_a_run_without_trouble_has_no_findings() -> None:
     run = scenario(blocks=64).request("a", "aaaaaa", reply="xyz").request("b", "bbbbbb", reply="xyz", at=1).run()
     assert find_all(read(run)) == []
+
+
+def test_a_failed_step_is_the_first_finding() -> None:
+    """b never fits; the forward pass of step 1 raised."""
+    steps = list(scenario(blocks=5).request("a", "a", reply="xy").request("big", "b" * 30).run().sink.steps)[:2]
+    step, events = steps[1]
+    steps[1] = (step, [*events, ev.StepFailed(phase="forward", error_type="RuntimeError", message="no\nluck")])
+    failed, unfit = find_all(read_steps(steps))
+    assert (failed.kind, unfit.kind) == ("failed_step", "never_fits")
+    assert (failed.first_step, failed.last_step, failed.num_steps, failed.request_ids) == (1, 1, 1, ())
+    assert failed.figures == {"phase": "forward", "error_type": "RuntimeError", "message": "no\nluck"}
+    assert str(failed.sentence) == "✖ The engine stopped at step 1: forward raised RuntimeError: no⏎luck"
 
 
 def test_never_fits_names_who_waits_behind() -> None:

@@ -220,6 +220,11 @@ def test_by_time_a_slower_step_lets_later_arrivals_in_at_an_earlier_step() -> No
     assert changed.steps.start_ns[step - 1] < recorded_ns <= changed.steps.start_ns[step]
 
 
+def test_by_steps_a_timed_run_has_no_clock() -> None:
+    changed = run_figures(timed_study().steps({"max_num_seqs": 1}, "steps"))
+    assert (changed.is_timed, set(changed.steps.start_ns)) == (False, {0})
+
+
 def test_times_cannot_be_asked_of_a_scripted_run() -> None:
     study = WhatIfStudy(read(scenario().request("a", "abc").run()))
     with pytest.raises(UsageError, match="needs a run with a clock"):
