@@ -5,7 +5,6 @@ A field that is empty says nothing: the engine's own value holds. Knows no scree
 
 from __future__ import annotations
 
-import json
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from kvscope.analysis.setting_words import WITHOUT_OPTION
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.request import SamplingParams
 from kvscope.engine.settings import SettingError, check_scheduler_settings, sampling_params, scheduler_config
+from kvscope.json_text import decode_json
 
 NEUTRAL_SAMPLING = SamplingParams()
 SAMPLING_NAMES = tuple(SamplingParams.__dataclass_fields__)
@@ -105,7 +105,7 @@ def _parse_several(text: str, kind: type) -> list[Any]:
     if not text.lstrip().startswith(("[", '"')):
         return [text]
     try:
-        found = json.loads(text)
+        found = decode_json(text)
     except ValueError:
         return [text]
     several = found if isinstance(found, list) else [found]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from kvscope.errors import UsageError
+from kvscope.json_text import decode_json
 
 
 def parse_value(text: str) -> Any:
@@ -14,7 +14,7 @@ def parse_value(text: str) -> Any:
     if text.lower() in ("none", "null"):
         return None
     try:
-        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
+        return decode_json(text.lower() if text.lower() in ("true", "false") else text)
     except ValueError:
         return text
 

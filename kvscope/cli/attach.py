@@ -13,6 +13,7 @@ from kvscope.cli.config import ASCII_HELP, THEME_HELP, screen_config
 from kvscope.cli.live import require_terminal, run_screen
 from kvscope.control_client import ControlClient
 from kvscope.errors import EngineError, UsageError
+from kvscope.paths import expanded
 from kvscope.session.runtime_folder import EngineCard, running_engines
 
 
@@ -63,7 +64,7 @@ def _choose(engines: list[EngineCard], target: str | None) -> EngineCard:
 
 
 def _is_meant(card: EngineCard, target: str) -> bool:
-    path = str(Path(target).expanduser().absolute())
+    path = str(expanded(target).absolute())
     return target == str(card.pid) or path in (card.recording, card.socket) or target == Path(card.recording).name
 
 

@@ -13,6 +13,7 @@ import typer
 
 from kvscope.cli.progress_line import ProgressLine
 from kvscope.errors import UsageError
+from kvscope.paths import expanded
 from kvscope.session.options import DEFAULT_MODEL, EngineOptions
 
 MAX_ROUNDS = 100
@@ -69,7 +70,7 @@ def _folder(keep: Path | None, name: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="kvscope-lab-") as folder:
             yield Path(folder)
         return
-    folder_kept = keep.expanduser() / name
+    folder_kept = expanded(keep) / name
     try:
         folder_kept.mkdir(parents=True, exist_ok=True)
         is_empty = not any(folder_kept.iterdir())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvscope import events as ev
-from kvscope.engine.settings import SettingError
+from kvscope.engine.settings import MAX_NUMBER, SettingError, is_unicode
 from kvscope.engine.text_codec import TextCodec
 from kvscope.errors import KvscopeError, UsageError
 
@@ -36,7 +36,7 @@ def encode_prompt(
         raise UsageError("this engine has no tokenizer: give the prompt as token ids")
     if not prompt or (is_chat and not prompt.strip()):
         raise _empty()
-    if not _is_unicode(prompt + (system or "")):
+    if not is_unicode(prompt + (system or "")):
         raise SettingError("prompt", "the prompt has bytes that are no UTF-8 text: check the terminal's encoding")
     began = clock_ns()
     if not is_chat:
@@ -47,6 +47,14 @@ def encode_prompt(
     rendered_ns = clock_ns()
     token_ids = codec.encode_rendered_chat(rendered)
     return EncodedPrompt(_not_empty(token_ids), prompt, rendered_ns - began, clock_ns() - rendered_ns)
+
+
+def check_labels(*, priority: int, cache_salt: str | None) -> None:
+    """Raises `SettingError` for what goes with a prompt and could not be recorded."""
+    if abs(priority) > MAX_NUMBER:
+        raise SettingError("priority", f"priority must be at most {MAX_NUMBER:,} either way, not {priority}")
+    if not is_unicode(cache_salt or ""):
+        raise SettingError("cache_salt", f"cache_salt has bytes that are no UTF-8 text: {cache_salt!r}")
 
 
 def check_length(token_ids: Sequence[int], max_model_len: int) -> None:
@@ -69,15 +77,6 @@ def rejected(request_id: str, error: KvscopeError) -> ev.RequestRejected:
     return ev.RequestRejected(
         request_id=request_id, reason=error.setting, have=have, limit=limit, message=error.message
     )
-
-
-def _is_unicode(text: str) -> bool:
-    """False for a text with halves of surrogate pairs: what Python makes of a command line that is no UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _not_empty(token_ids: list[int]) -> list[int]:

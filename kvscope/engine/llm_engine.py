@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from kvscope import events as ev
 from kvscope.engine import settings
-from kvscope.engine.input_processor import check_length, encode_prompt, rejected
+from kvscope.engine.input_processor import check_labels, check_length, encode_prompt, rejected
 from kvscope.engine.output_processor import OutputProcessor
 from kvscope.engine.request_output import OnUpdate
 from kvscope.engine.scheduling.batching import new_scheduler
@@ -191,6 +191,7 @@ class LLMEngine:
                 clock_ns=self._now_ns,
             )
             check_length(encoded.token_ids, self.config.max_model_len)
+            check_labels(priority=submission.priority, cache_salt=submission.cache_salt)
         except KvscopeError as error:
             self._arrivals.append(rejected(self._reserve_id(submission.request_id), error))
             if len(submissions) > 1:

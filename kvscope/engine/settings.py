@@ -16,9 +16,19 @@ import msgspec
 
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.request import SamplingParams
+from kvscope.engine.scheduling.rules import MAX_TOKEN_ID
 from kvscope.errors import UsageError
 
 T = TypeVar("T")
+
+MAX_NUMBER = (1 << 63) - 1
+"""The largest that a recording holds."""
+
+MAX_COUNT = (1 << 31) - 1
+"""Of tokens and requests: kernels count with 32 bits."""
+
+MAX_NUM_GPU_BLOCKS = 1 << 22
+"""A block costs some 150 bytes beside its keys and values, in the engine and in what shows it: 1.2 GiB at this most."""
 
 MAX_LOGPROBS = 20
 """vLLM's default `max_logprobs`."""
@@ -40,24 +50,25 @@ class SettingError(UsageError):
 _RANGES: dict[type, dict[str, tuple[float, float, str]]] = {
     SamplingParams: {
         "temperature": (0, math.inf, "0 is greedy"),
-        "top_k": (0, math.inf, "0 is off"),
+        "top_k": (0, MAX_NUMBER, "0 is off"),
         "min_p": (0, 1, "0 is off"),
         "presence_penalty": (-2, 2, "0 is off"),
         "frequency_penalty": (-2, 2, "0 is off"),
-        "max_tokens": (1, math.inf, ""),
-        "min_tokens": (0, math.inf, ""),
+        "max_tokens": (1, MAX_NUMBER, ""),
+        "min_tokens": (0, MAX_NUMBER, ""),
+        "seed": (-MAX_NUMBER, MAX_NUMBER, ""),
         "logprobs": (0, MAX_LOGPROBS, "leave it out to have none"),
     },
     SchedulerConfig: {
-        "num_gpu_blocks": (2, math.inf, "block 0 is the null block and is never used"),
-        "block_size": (1, math.inf, ""),
-        "max_num_batched_tokens": (1, math.inf, ""),
-        "max_num_seqs": (1, math.inf, ""),
-        "max_model_len": (2, math.inf, "a prompt and one token"),
-        "long_prefill_token_threshold": (0, math.inf, "0 is off"),
-        "num_spec_tokens": (0, math.inf, "0 is off"),
-        "num_lookahead_tokens": (0, math.inf, ""),
-        "max_num_scheduled_tokens": (1, math.inf, ""),
+        "num_gpu_blocks": (2, MAX_NUM_GPU_BLOCKS, "block 0 is the null block and is never used"),
+        "block_size": (1, MAX_COUNT, ""),
+        "max_num_batched_tokens": (1, MAX_COUNT, ""),
+        "max_num_seqs": (1, MAX_COUNT, ""),
+        "max_model_len": (2, MAX_COUNT, "a prompt and one token"),
+        "long_prefill_token_threshold": (0, MAX_COUNT, "0 is off"),
+        "num_spec_tokens": (0, MAX_COUNT, "0 is off"),
+        "num_lookahead_tokens": (0, MAX_COUNT, ""),
+        "max_num_scheduled_tokens": (1, MAX_COUNT, ""),
     },
 }
 _CHOICES = {
@@ -93,9 +104,22 @@ def sampling_params(settings: Mapping[str, Any], defaults: SamplingParams) -> Sa
         )
     if "" in params.stop:
         raise SettingError("stop", "stop strings must not be empty")
-    if any(token_id < 0 for token_id in params.stop_token_ids):
-        raise SettingError("stop_token_ids", f"stop_token_ids must not be negative: {list(params.stop_token_ids)}")
+    if not is_unicode("".join(params.stop)):
+        raise SettingError("stop", f"stop strings have bytes that are no UTF-8 text: {list(params.stop)}")
+    if any(not 0 <= token_id <= MAX_TOKEN_ID for token_id in params.stop_token_ids):
+        raise SettingError(
+            "stop_token_ids", f"stop_token_ids must be from 0 to {MAX_TOKEN_ID:,}, not {list(params.stop_token_ids)}"
+        )
     return params
+
+
+def is_unicode(text: str) -> bool:
+    """False for a text with halves of surrogate pairs: what Python makes of a command line that is no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_scheduler_settings(settings: Mapping[str, Any]) -> None:
@@ -161,7 +185,8 @@ def _check_range(kind: type, name: str, value: Any) -> None:
     low, high, meaning = _RANGES[kind][name]
     if low <= value <= high and math.isfinite(value):
         return
-    bounds = f"at least {low}" if high == math.inf else f"from {low} to {high}"
+    is_open = high >= MAX_NUM_GPU_BLOCKS  # nobody comes near it but by mistake
+    bounds = f"from {low} to {high}" if not is_open else f"at most {high:,}" if value > high else f"at least {low}"
     nearest = high if value > high else low
     hint = f" ({meaning})" if meaning else ""
     raise SettingError(name, f"{name} must be {bounds}{hint}, not {value}", have=value, limit=nearest)

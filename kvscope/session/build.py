@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import importlib.util
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -176,8 +177,8 @@ def choose_device(options: EngineOptions) -> str:
     import torch
 
     if options.device is not None:
-        if options.device.partition(":")[0] not in ("cpu", "cuda"):
-            raise UsageError(f"--device must be cpu or cuda, not {options.device!r}")
+        if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", options.device):
+            raise UsageError(f"--device must be cpu, cuda or cuda:1, not {options.device!r}")
         if options.device.startswith("cuda") and not torch.cuda.is_available():
             raise EngineError(f"--device {options.device}: torch {torch.__version__} finds no GPU; take --device cpu")
         return options.device
@@ -215,7 +216,8 @@ def choose_config(options: EngineOptions, model: Model, execution: ExecutionPath
             max_num_batched_tokens=given.get("max_num_batched_tokens", defaults.max_num_batched_tokens),
             max_num_seqs=given.get("max_num_seqs", defaults.max_num_seqs),
         )
-        given["num_gpu_blocks"] = model.choose_num_gpu_blocks(block_size, given["max_model_len"], step_bytes=besides)
+        fitting = model.choose_num_gpu_blocks(block_size, given["max_model_len"], step_bytes=besides)
+        given["num_gpu_blocks"] = min(fitting, settings.MAX_NUM_GPU_BLOCKS)
     return settings.scheduler_config(given)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import platformdirs
 
 from kvscope.errors import UsageError
+from kvscope.paths import expanded
 
 RECORDINGS_FOLDER_VARIABLE = "KVSCOPE_RECORDINGS"
 
@@ -39,11 +40,16 @@ def claim_recording_path(path: Path, *, may_replace: bool) -> Path:
 
     Raises `UsageError` where a file is in the way, or the folder cannot be written to.
     """
-    path = path.expanduser().absolute()
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder: name a file for the recording")
-    if path.exists() and not may_replace:
-        raise UsageError(f"{path} exists already: name another file, or replace it with --force")
+    path = expanded(path).absolute()
+    try:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder: name a file for the recording")
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is no file, and is left as it is: name a file for the recording")
+        if path.exists() and not may_replace:
+            raise UsageError(f"{path} exists already: name another file, or replace it with --force")
+    except OSError as error:
+        raise UsageError(f"cannot write a recording to {path}: {error.strerror}") from error
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -40,17 +40,28 @@ class EngineCard(msgspec.Struct, frozen=True, kw_only=True):
 def runtime_folder() -> Path:
     """Returns the folder, made if need be: the user's own, mode 0700. `KVSCOPE_RUNTIME_DIR` moves it.
 
-    Raises `EngineError` where the folder belongs to somebody else or others may enter it.
+    Raises `EngineError` where the folder cannot be made, belongs to somebody else, or others may enter it.
     """
     if chosen := os.environ.get(RUNTIME_FOLDER_VARIABLE):
-        return _private(Path(chosen))
+        return _made(Path(chosen))
     with warnings.catch_warnings():  # platformdirs warns where XDG_RUNTIME_DIR is not set; its choice is fine
         warnings.simplefilter("ignore")
         folder = platformdirs.user_runtime_path("kvscope")
     if len(os.fsencode(folder / "12345678.sock")) <= MAX_SOCKET_PATH_BYTES:
         with contextlib.suppress(OSError):
             return _private(folder)
-    return _private(Path(tempfile.gettempdir()) / f"kvscope-{os.getuid()}")
+    return _made(Path(tempfile.gettempdir()) / f"kvscope-{os.getuid()}")
+
+
+def _made(folder: Path) -> Path:
+    """As `_private`; raises `EngineError` also where the folder cannot be made."""
+    try:
+        return _private(folder)
+    except OSError as error:
+        raise EngineError(
+            f"cannot make the folder {folder} for engine sockets: {error.strerror}; "
+            f"set {RUNTIME_FOLDER_VARIABLE} to another folder"
+        ) from error
 
 
 def _private(folder: Path) -> Path:

@@ -18,6 +18,7 @@ from typing import Any
 import platformdirs
 
 from kvscope.errors import UsageError
+from kvscope.paths import expanded
 from kvscope.tui.actions import MAIN, NOT_CONFIGURED, actions, places
 from kvscope.tui.key_names import KeyNameError, parse_key, shown_key
 from kvscope.tui.keymap import FIXED, RESERVED, Action, Keys, clashes
@@ -57,7 +58,7 @@ DEFAULT = Config()
 def config_path() -> Path:
     """Returns where the config file is, or would be. `KVSCOPE_CONFIG` names another."""
     if chosen := os.environ.get(CONFIG_VARIABLE):
-        return Path(chosen).expanduser()
+        return expanded(chosen)
     return platformdirs.user_config_path("kvscope") / "config.toml"
 
 
@@ -73,7 +74,7 @@ def read_config() -> Config:
     """
     path = config_path()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark of its encoding
     except FileNotFoundError:
         if os.environ.get(CONFIG_VARIABLE):
             raise ConfigError(f"there is no file {path}: {CONFIG_VARIABLE} names it as the config file") from None
@@ -88,7 +89,9 @@ def parse_config(text: str, name: str) -> Config:
     """Returns what a config file says; `name` is how it is called in errors. Raises `ConfigError`."""
     try:
         found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise ConfigError(f"{name}: this is no config file: it is nested too deep") from None
+    except ValueError as error:  # TOML's own errors, and a number of more digits than Python reads
         place = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         where = f", line {place[1]}" if place else ", at its end"
         what = re.sub(r" \(at .*\)$", "", str(error))
@@ -113,9 +116,6 @@ class _Reader:
         for key in found:
             if key not in names:
                 raise self._wrong(key, f"there is no such setting{_meant(key, names)}: {', '.join(names)}")
-        folder = found.get("screenshots")
-        if folder is not None and (not isinstance(folder, str) or not folder.strip()):
-            raise self._wrong("screenshots", f"{_told(folder)} is no folder: a path in quotes")
         keys = found.get("keys", {})
         if not isinstance(keys, dict):
             raise self._wrong("keys", "[keys] is a table: an action and its keys on each line")
@@ -124,9 +124,19 @@ class _Reader:
             is_ascii=self._one_of(found, "ascii", (True, False), DEFAULT.is_ascii),
             steps_per_column=self._one_of(found, "zoom", ZOOMS, DEFAULT.steps_per_column),
             steps_per_second=self._one_of(found, "speed", SPEEDS, DEFAULT.steps_per_second),
-            screenshots_folder=None if folder is None else Path(folder).expanduser(),
+            screenshots_folder=self._folder(found.get("screenshots")),
             keys=self._keys(keys),
         )
+
+    def _folder(self, value: object) -> Path | None:
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value.strip():
+            raise self._wrong("screenshots", f"{_told(value)} is no folder: a path in quotes")
+        try:
+            return expanded(value)
+        except UsageError as error:
+            raise self._wrong("screenshots", error.message) from error
 
     def _one_of(self, found: Mapping[str, Any], key: str, allowed: tuple[Any, ...], default: Any) -> Any:
         value = found.get(key, default)

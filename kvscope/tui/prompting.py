@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvscope.analysis.text import visible
 from kvscope.control import Accepted, Reply, Submit, SubmitTogether
+from kvscope.errors import UsageError
+from kvscope.paths import expanded
 from kvscope.tui.prompt_settings import MAX_PROMPTS, PromptSettings
 from kvscope.tui.screens.form import FormModal
 from kvscope.tui.screens.modals import GotoModal
@@ -100,12 +101,14 @@ class Prompting:
         self._app.push_screen(modal)
 
     def _take_file(self, name: str) -> str | None:
-        path = Path(name.strip()).expanduser()
         try:
+            path = expanded(name.strip())
             num_bytes = path.stat().st_size
             if num_bytes > MAX_FILE_BYTES:
                 return f"{visible(str(path))} has {num_bytes:,} bytes, at most {MAX_FILE_BYTES:,} are taken: split it"
             text = path.read_text()
+        except UsageError as error:
+            return visible(error.message)
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
             return f"cannot read {visible(str(path))}: {reason}"

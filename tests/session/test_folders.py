@@ -118,6 +118,29 @@ def test_a_recording_is_claimed_only_where_nothing_is_lost(tmp_path: Path) -> No
         claim_recording_path(path / "below.db", may_replace=False)
 
 
+def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
+    """Whoever may would else remove /dev/null, which `--record /dev/null --force` did."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is no file, and is left as it is: name a file for the recording"):
+        claim_recording_path(tmp_path / "pipe", may_replace=True)
+
+
+def test_names_that_no_file_can_have_are_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot write a recording to .*: File name too long"):
+        claim_recording_path(tmp_path / ("n" * 300), may_replace=True)
+    with pytest.raises(UsageError, match="no file has a NUL character in its name"):
+        claim_recording_path(tmp_path / "a\0b", may_replace=True)
+    with pytest.raises(UsageError, match=r"~nobody-is-called-so/r\.db: there is no home folder of nobody-is-called-so"):
+        claim_recording_path(Path("~nobody-is-called-so/r.db"), may_replace=True)
+
+
+def test_a_runtime_folder_that_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(runtime_folder.RUNTIME_FOLDER_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(EngineError, match=r"cannot make the folder .*: File exists; set KVSCOPE_RUNTIME_DIR"):
+        runtime_folder.runtime_folder()
+
+
 def test_removing_a_recording_takes_what_sqlite_left_beside_it(tmp_path: Path) -> None:
     for name in ("r.db", "r.db-wal", "r.db-shm", "r.db.notes.json"):
         (tmp_path / name).touch()

@@ -102,6 +102,12 @@ def test_everything_that_a_file_may_say() -> None:
             "c.toml, line 2: keys.move.up: x is taken (remove) in the place 'bookmarks': "
             "give one of the two another key",
         ),
+        (
+            'screenshots = "~nobody-is-called-so/p"',
+            "c.toml, line 1: screenshots: ~nobody-is-called-so/p: there is no home folder of nobody-is-called-so: "
+            "write the path out",
+        ),
+        ("zoom = " + "[" * 5_000, "c.toml: this is no config file: it is nested too deep"),
         ("theme = ", "c.toml, at its end: this is no TOML: invalid value"),
         ("a = 1\nb = = 2", "c.toml, line 2: this is no TOML: invalid value"),
     ],
@@ -110,6 +116,17 @@ def test_what_is_wrong_is_said_with_its_place_and_what_is_allowed(text: str, mes
     with pytest.raises(ConfigError) as raised:
         parse_config(text, "c.toml")
     assert (raised.value.message, raised.value.exit_code) == (message, 2)
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVSCOPE_CONFIG", str(tmp_path / "c.toml"))
+    (tmp_path / "c.toml").write_text("zoom = 5", encoding="utf-8-sig")
+    assert read_config() == dataclasses.replace(DEFAULT, steps_per_column=5)
+
+
+def test_a_number_of_more_digits_than_python_reads_is_told() -> None:
+    with pytest.raises(ConfigError, match="this is no TOML: exceeds the limit"):
+        parse_config("zoom = " + "9" * 5_000, "c.toml")
 
 
 def test_two_keys_may_change_places() -> None:

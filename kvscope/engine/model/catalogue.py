@@ -22,6 +22,7 @@ from typing import IO, Literal
 import platformdirs
 
 from kvscope.errors import ModelError, UsageError
+from kvscope.paths import expanded
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -76,7 +77,7 @@ ModelState = Literal["ready", "missing", "broken"]
 def models_folder() -> Path:
     """Returns where fetched models are kept: under KVSCOPE_CACHE, else the platform's cache folder."""
     root = os.environ.get("KVSCOPE_CACHE")
-    return (Path(root).expanduser() if root else platformdirs.user_cache_path("kvscope")) / "models"
+    return (expanded(root) if root else platformdirs.user_cache_path("kvscope")) / "models"
 
 
 def find_entry(name: str) -> CatalogueEntry:

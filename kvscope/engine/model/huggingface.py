@@ -16,6 +16,7 @@ from kvscope.engine.model.chat_template import ChatTemplate
 from kvscope.engine.model.tokenizer import Tokenizer
 from kvscope.engine.model.vocabulary import byte_level_bytes, sentencepiece_bytes
 from kvscope.errors import ModelError
+from kvscope.json_text import decode_json
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -74,7 +75,7 @@ class SafetensorsWeights:
 def read_json(path: Path) -> dict[str, Any]:
     """Returns a JSON object. Raises `ModelError` where the file is missing or holds something else."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = decode_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelError(f"{path}: missing; a model folder needs it") from None
     except OSError as error:

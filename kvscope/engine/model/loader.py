@@ -23,6 +23,7 @@ from kvscope.engine.model.sampler import Sampler
 from kvscope.engine.model.tokenizer import Tokenizer
 from kvscope.engine.model.toy import TOY_NAME, ToyWeights, toy_config, toy_tokenizer
 from kvscope.errors import ModelError, UsageError
+from kvscope.paths import expanded
 
 DTYPES = {
     "float32": torch.float32,
@@ -184,7 +185,7 @@ def _open(name: str) -> _Parts:
         return _Parts(toy_config(), ToyWeights(), toy_tokenizer())
     if name in catalogue.CATALOGUE:
         return _open_gguf(catalogue.ready_path(catalogue.CATALOGUE[name]))
-    path = Path(name).expanduser()
+    path = expanded(name)
     with contextlib.suppress(OSError):  # a name that is too long to be a path
         if path.is_dir():
             return _open_folder(path)

@@ -7,7 +7,7 @@ trace of another scheduler, a question with its answer).
 from __future__ import annotations
 
 import difflib
-import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ import msgspec
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.request import Request, SamplingParams
 from kvscope.engine.scheduling.rules import MAX_TOKEN_ID
-from kvscope.engine.settings import scheduler_config
+from kvscope.engine.settings import MAX_NUMBER, scheduler_config
 from kvscope.errors import UsageError
+from kvscope.json_text import decode_json
 
 DEFAULT_MAX_STEPS = 400
 
@@ -69,12 +70,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 _TOP_KEYS = ("name", "shows", "config", "requests", "max_steps")
 _OPEN_CONNECTOR_KEYS = ("ext",)
+_WHOLE_NUMBERS = ("arrival_step", "cancel_step", "priority", "max_tokens")
 
 
 def load_scenario(path: Path) -> Scenario:
     """Reads a scenario file. Raises `UsageError` with the file, the place in it, and what is allowed there."""
     try:
-        data = json.loads(path.read_bytes())
+        data = decode_json(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
@@ -142,6 +144,10 @@ def _request(entry: Any, index: int, config: SchedulerConfig) -> ScenarioRequest
         request = msgspec.convert(entry, ScenarioRequest)
     except msgspec.ValidationError as error:
         raise UsageError(f"{where}: {str(error).replace('`$.', '`').replace(' - at ', ' at ')}") from error
+    for name in _WHOLE_NUMBERS:
+        value = getattr(request, name)
+        if value is not None and abs(value) > MAX_NUMBER:
+            raise UsageError(f"{where}: {name} must be at most {MAX_NUMBER:,} either way, not {value}")
     _check_limits(request, where, config)
     return request
 
@@ -161,6 +167,7 @@ def _check_limits(request: ScenarioRequest, where: str, config: SchedulerConfig)
     for name in ("arrival_step", "cancel_step"):
         step = getattr(request, name)
         check(step is None or step >= 0, f"{name} must be at least 0, not {step}")
+    check(math.isfinite(request.arrival_time), f"arrival_time must be a time in seconds, not {request.arrival_time}")
     for name in ("prompt_token_ids", "output_token_ids", "stop_token_ids"):
         for token_id in getattr(request, name):
             check(0 <= token_id <= MAX_TOKEN_ID, f"{name}: {token_id} is no token id (0 to {MAX_TOKEN_ID})")

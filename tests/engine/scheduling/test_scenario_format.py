@@ -11,6 +11,8 @@ import pytest
 from kvscope.engine.scheduling.scenario import Scenario, load_scenario, parse_scenario
 from kvscope.errors import UsageError
 
+MAX = "9,223,372,036,854,775,807"
+
 
 def workload(**request: Any) -> dict[str, Any]:
     entry = {"id": "a", "arrival_step": 0, "prompt_token_ids": [1, 2], "max_tokens": 2, "output_token_ids": [3, 4]}
@@ -78,6 +80,23 @@ def test_the_name_is_the_files_where_it_has_none(tmp_path: Path) -> None:
             "request 'a': output_token_ids has 2 tokens, but up to 5 may be sampled; give as many as max_tokens",
         ),
         (workload(id=""), "request '': id must not be empty"),
+        *(
+            (workload(**{name: 1 << 63}), f"request 'a': {name} must be at most {MAX} either way, not {1 << 63}")
+            for name in ("arrival_step", "cancel_step", "priority", "max_tokens")
+        ),
+        (
+            workload(arrival_time=float("inf")),
+            "request 'a': arrival_time must be a time in seconds, not inf",
+        ),
+        (
+            workload() | {"config": {"num_gpu_blocks": 4_194_305}},
+            "config: num_gpu_blocks must be at most 4,194,304 (block 0 is the null block and is never used), "
+            "not 4194305",
+        ),
+        (
+            workload() | {"config": {"num_gpu_blocks": 8, "max_num_batched_tokens": 1 << 31}},
+            "config: max_num_batched_tokens must be at most 2,147,483,647, not 2147483648",
+        ),
         (
             workload() | {"requests": workload()["requests"] * 2},
             "two requests have the id 'a'; ids must differ",
@@ -100,6 +119,11 @@ def test_a_stop_token_shortens_what_a_script_needs() -> None:
         (None, "No such file or directory"),
         ("{", "is not JSON"),
         (json.dumps({"workload": 1}), "a scenario is an object"),
+        ('{"name": "' + "\\ud800" + '"}', r"is not JSON: \\ud800 is half a character"),
+        ('{"max_steps": NaN}', "is not JSON: NaN is no number of JSON"),
+        ('{"max_steps": 1e999}', "is not JSON: "),
+        ("[" * 100_000, "is not JSON: it is nested too deep"),
+        ("9" * 5_000, "is not JSON: Exceeds the limit"),
     ],
 )
 def test_a_file_that_is_no_scenario_is_named(tmp_path: Path, content: str | None, message: str) -> None:
