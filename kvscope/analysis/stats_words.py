@@ -37,7 +37,8 @@ def figure_words(found: RunStatistics) -> list[tuple[str, str]]:
     said.append(
         (
             "preemptions",
-            f"{len(figures.preemptions)} of {victims} requests: {number(figures.num_lost_tokens)} tokens thrown away, "
+            f"{len(figures.preemptions)}, of {victims} request{'s' if victims > 1 else ''}: "
+            f"{number(figures.num_lost_tokens)} tokens thrown away, "
             f"{number(figures.num_recomputed_tokens)} computed twice"
             if figures.preemptions
             else "none",

@@ -131,3 +131,49 @@ def test_a_prompt_that_may_not_be_cut_waits_for_tokens_not_for_blocks() -> None:
         "  ✓  c           1    29  held up by those ahead alone",
         "  ✗  d           1    29  its prompt is longer than the tokens left",
     ]
+
+
+def test_the_words_on_what_let_it_in_and_on_who_ran_meanwhile(recordings: dict[str, Path]) -> None:
+    """A place in the batch let HIGH in, not the blocks that lowB gave back; priorities are told with the names."""
+    assert _run(recordings["c10_priority_inversion"], "HIGH").splitlines()[3:8] == [
+        "WHY",
+        "✗ waited 10 steps (steps 4–13): every one of 3 sequences taken (max_num_seqs);",
+        "  lowB finished at step 13 and left its place in the batch: admitted at step 14",
+        "▲ Priority inversion in steps 4–13: lowB, lowA and lowC of lower priority (4–7)",
+        "  ran and sampled 30 tokens",
+    ]
+    assert _run(recordings["c10_priority_inversion"], "lowD").splitlines()[4:9] == [
+        "✗ waited 18 steps (steps 2–19): behind HIGH, which found every one of 3",
+        "  sequences taken (max_num_seqs), and 8 other steps: every sequence was taken;",
+        "  lowA and HIGH finished at step 19 and left their places in the batch; mid went",
+        "  before it: admitted at step 20; overtaken by HIGH",
+        "▲ Priority inversion in steps 2–19: lowC of lower priority (7) ran and sampled",
+    ]
+    assert _run(recordings["c10_priority_inversion"]).splitlines()[:7] == [
+        "WHAT STANDS OUT",
+        "▲ lowD (priority 5) waited while less urgent ones ran for 18 steps (2–19): lowC",
+        "  (7) sampled 18 tokens",
+        "▲ mid (priority 4) waited while less urgent ones ran for 15 steps (5–19): lowA",
+        "  and lowC (5–7) sampled 30 tokens",
+        "▲ HIGH (priority 0) waited while less urgent ones ran for 10 steps (4–13): lowB,",
+        "  lowA and lowC (4–7) sampled 30 tokens",
+    ]
+
+
+def test_the_words_on_a_cycle_and_on_steps_that_are_no_run(recordings: dict[str, Path]) -> None:
+    assert _run(recordings["c09_preempt_cycle"], "c5").splitlines()[3:11] == [
+        "WHY",
+        "▲ In a cycle: 4 times resumed and preempted again; these runs computed 76 tokens",
+        "  a second time and gained 21 tokens; with the last resumption 94 were computed",
+        "  twice",
+        "✗ Preempted, then waited 10 steps (steps 50–59): it needed 12 blocks for all its",
+        "  tokens, 7–11 were free, and 1 other step: a preempting step admits no one; A",
+        "  and B finished at step 59 and gave 34 blocks back: resumed at step 60 with 41",
+        "  free, of which it took 12",
+    ]
+    assert _run(recordings["c09_preempt_cycle"]).splitlines()[5:9] == [
+        "✗ c5 held up the queue for 21 steps (between 13 and 59) in which late and x",
+        "  would have fitted",
+        "✗ x held up the queue for 18 steps (5–9, 28–31, 39–47) in which late would have",
+        "  fitted",
+    ]

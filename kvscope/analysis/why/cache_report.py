@@ -45,7 +45,9 @@ def _admission_words(request_id: str, admission: Admission) -> list[Part]:
         whose: list[Part] = ["its own" if owner == request_id else request(owner) for owner in owners]
         parts += [" in ", count(len(admission.hit_blocks), "block"), " of ", *listed(whose, MAX_NAMES)]
         if admission.own_hit_tokens and admission.others_hit_tokens:
-            parts.append(dim(f" ({admission.own_hit_tokens} its own, {admission.others_hit_tokens} of others)"))
+            parts.append(
+                dim(f" ({count(admission.own_hit_tokens, 'token')} its own, {admission.others_hit_tokens} others')")
+            )
     if not admission.hits_hold_its_tokens:
         parts.append(strong("; THE HIT BLOCKS DO NOT HOLD ITS TOKENS"))
     return [*parts, "; ", *_miss_words(admission)]

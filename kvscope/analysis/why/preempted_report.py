@@ -27,11 +27,13 @@ def cycle_sentence(answer: PreemptedAnswer) -> Iterator[Line]:
         cycles = [r for r in answer.resumptions if r.resumed_step is not None and r.next_preempted_step is not None]
         gained = answer.output_tokens_gained_in_cycles
         again = sum(resumption.recomputed_tokens for resumption in cycles)
+        in_all = answer.recomputed_tokens
         yield sentence(
             "▲",
             strong("In a cycle: "),
             figure(f"{count(answer.resume_preempt_cycles, 'time')} resumed and preempted again"),
             f"; these runs computed {count(again, 'token')} a second time and gained {count(gained, 'token')}",
+            dim(f"; with the last resumption {in_all} were computed twice") if in_all != again else "",
         )
 
 

@@ -97,6 +97,8 @@ class Overtaken:
 
     steps: tuple[int, ...]
     request_ids: tuple[str, ...]
+    priorities: tuple[int, ...]
+    """Of each of them."""
     sampled_tokens: int
     """What they sampled in these steps."""
 

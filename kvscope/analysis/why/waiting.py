@@ -184,6 +184,7 @@ class WaitCollector:
             lower_priority_ran=Overtaken(
                 steps=tuple(wait.inversion_steps),
                 request_ids=tuple(wait.inversion_ids),
+                priorities=tuple(self._priority(key) for key in wait.inversion_ids),
                 sampled_tokens=wait.inversion_tokens,
             ),
             overtaken_by=tuple(wait.overtaken_by),

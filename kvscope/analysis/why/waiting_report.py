@@ -37,7 +37,9 @@ def wait_sentences(request_id: str, waits: Sequence[Wait]) -> Iterator[Line]:
                 strong("Priority inversion"),
                 f" in steps {steps_listed(ran.steps)}: ",
                 *names(ran.request_ids),
-                " of lower priority ran and sampled ",
+                " of lower priority",
+                dim(f" ({span_of(min(ran.priorities), max(ran.priorities))})"),
+                " ran and sampled ",
                 figure(count(ran.sampled_tokens, "token")),
             )
 
@@ -70,7 +72,7 @@ def _wait_words(request_id: str, wait: Wait) -> list[Part]:
     longest = sorted(wait.stretches, key=lambda stretch: (stretch.reason == "preempted", -stretch.num_steps))
     parts += _stretch_words(longest[0])
     if len(longest) > 1:
-        parts.append(dim(f", and {count(len(longest) - 1, 'other stretch', 'other stretches')}"))
+        parts.append(dim(f", and {_other_steps(longest[1:])}"))
     if wait.let_in_by is not None:
         parts += ["; ", *_let_in_words(wait, wait.let_in_by)]
     elif wait.ended == "aborted":
@@ -80,6 +82,15 @@ def _wait_words(request_id: str, wait: Wait) -> list[Part]:
     if wait.overtaken_by:
         parts += ["; overtaken by ", *names(wait.overtaken_by)]
     return parts
+
+
+def _other_steps(stretches: Sequence[Stretch]) -> str:
+    """Returns what failed in the steps beside the longest stretch: `1 other step: a preempting step admits no one`."""
+    steps: dict[str, int] = {}
+    for stretch in stretches:
+        words = "the step failed" if stretch.reason is None else TEST_NAMES[stretch.reason]
+        steps[words] = steps.get(words, 0) + stretch.num_steps
+    return ", ".join(f"{count(num_steps, 'other step')}: {words}" for words, num_steps in steps.items())
 
 
 def step_sentence(row: WaitStep) -> Line:
@@ -136,21 +147,24 @@ def _let_in_words(wait: Wait, let_in: LetIn) -> list[Part]:
         causes += [*names(let_in.finished), " finished at step ", step_span(let_in.step)]
     if let_in.aborted:
         causes += [" and " if causes else "", *names(let_in.aborted), " aborted"]
-    if let_in.freed_blocks:
-        causes.append(f" and gave {count(let_in.freed_blocks, 'block')} back" if causes else "")
+    if causes and let_in.reason == "max_num_seqs":
+        left = len(let_in.finished) + len(let_in.aborted)
+        causes.append(" and left its place in the batch" if left == 1 else " and left their places in the batch")
+    elif causes and let_in.freed_blocks and let_in.reason not in TOKEN_TESTS:
+        causes.append(f" and gave {count(let_in.freed_blocks, 'block')} back")
     if let_in.admitted_before:
         causes += ["; " if causes else "", *names(let_in.admitted_before), " went before it"]
-    if not causes:
-        causes.append(_let_in_by_nobody(let_in))
+    if not causes or let_in.reason in TOKEN_TESTS:
+        causes += ["; " if causes else "", _let_in_by_nobody(let_in)]
     parts += causes
     parts += [f": {wait.ended} at step ", step_span(wait.ended_step if wait.ended_step is not None else -1)]
-    if let_in.reason in BLOCK_TESTS or let_in.freed_blocks:
+    if let_in.reason in (*BLOCK_TESTS, "preempted"):
         parts.append(dim(f" with {let_in.free_before_admission} free, of which it took {let_in.taken_blocks}"))
     return parts
 
 
 def _let_in_by_nobody(let_in: LetIn) -> str:
-    """Says what let it in where nobody finished, was aborted or went before it."""
+    """Says what let it in where nobody else's end did."""
     if let_in.reason in TOKEN_TESTS:
         return f"{count(let_in.token_budget_left, 'token')} of the next step were left for it"
     if let_in.reason == "preempted":
