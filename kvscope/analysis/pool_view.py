@@ -182,37 +182,58 @@ def next_out(moment: Moment, count: int) -> list[NextOut]:
 
 def block_facts(timeline: Timeline, moment: Moment, block_id: int) -> BlockFacts | None:
     """Returns what is known of a block; None where the pool has no such block."""
+    found = facts_of_blocks(timeline, moment, (block_id,))
+    return found[0] if found else None
+
+
+def facts_of_blocks(timeline: Timeline, moment: Moment, block_ids: Sequence[int]) -> list[BlockFacts]:
+    """Returns what is known of some blocks, in their order, without those that the pool has not.
+
+    Block tables and the free queue are gone through once for all of them.
+    """
     state = moment.state
     view = pool_view(timeline, moment)
-    if not 0 <= block_id < len(view.status):
-        return None
-    holders = _holders(state, block_id) if view.ref_cnt[block_id] else ()
-    found = state.cached_from.get(block_id)
-    origin = BlockHolder(*found) if found is not None else None
-    source = origin or (holders[0] if holders else None)
-    text, num_tokens = ("", 0) if source is None else _content(timeline, moment, source, is_full=origin is not None)
-    position = None
-    if block_id in state.free_queue:
-        position = next(index for index, free_id in enumerate(state.free_queue) if free_id == block_id)
-    return BlockFacts(
-        block_id=block_id,
-        status=BlockStatus(view.status[block_id]),
-        change=BlockChange(view.change[block_id]),
-        ref_cnt=state.ref_cnts[block_id],
-        holders=holders,
-        origin=origin,
-        free_queue_position=position,
-        text=text,
-        num_tokens=num_tokens,
-    )
+    known = [block_id for block_id in block_ids if 0 <= block_id < len(view.status)]
+    holders = _holders(state, {block_id for block_id in known if view.ref_cnt[block_id]})
+    positions = _free_queue_positions(state, known)
+    found: list[BlockFacts] = []
+    for block_id in known:
+        cached = state.cached_from.get(block_id)
+        origin = BlockHolder(*cached) if cached is not None else None
+        held_by = tuple(holders.get(block_id, ()))
+        source = origin or (held_by[0] if held_by else None)
+        text, num_tokens = ("", 0) if source is None else _content(timeline, moment, source, is_full=origin is not None)
+        found.append(
+            BlockFacts(
+                block_id=block_id,
+                status=BlockStatus(view.status[block_id]),
+                change=BlockChange(view.change[block_id]),
+                ref_cnt=state.ref_cnts[block_id],
+                holders=held_by,
+                origin=origin,
+                free_queue_position=positions.get(block_id),
+                text=text,
+                num_tokens=num_tokens,
+            )
+        )
+    return found
 
 
-def _holders(state: EngineState, block_id: int) -> tuple[BlockHolder, ...]:
-    return tuple(
-        BlockHolder(request.request_id, request.block_ids.index(block_id))
-        for request in state.requests.values()
-        if block_id in request.block_ids
-    )
+def _holders(state: EngineState, block_ids: set[int]) -> dict[int, list[BlockHolder]]:
+    """Returns who holds each of the blocks, and where in its table."""
+    holders: dict[int, list[BlockHolder]] = {}
+    for request in state.requests.values():
+        for block_id in block_ids.intersection(request.block_ids):
+            holder = BlockHolder(request.request_id, request.block_ids.index(block_id))
+            holders.setdefault(block_id, []).append(holder)
+    return holders
+
+
+def _free_queue_positions(state: EngineState, block_ids: Sequence[int]) -> dict[int, int]:
+    """Returns the places of those blocks that are free; the queue is read up to the last of them."""
+    wanted = {block_id for block_id in block_ids if block_id in state.free_queue}
+    places = ((free_id, place) for place, free_id in enumerate(state.free_queue) if free_id in wanted)
+    return dict(islice(places, len(wanted)))
 
 
 def _content(timeline: Timeline, moment: Moment, source: BlockHolder, *, is_full: bool) -> tuple[str, int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvscope.analysis.divergence import Matching
 from kvscope.analysis.event_log import EventFilter
 from kvscope.tui.desk import OpenTimeline
+from kvscope.tui.screens.cell import CellScreen
 from kvscope.tui.screens.compare import CompareScreen
 from kvscope.tui.screens.divergence import DivergenceScreen
 from kvscope.tui.screens.event_log import EventLogScreen
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """Opens why, compare and statistics above the place where one is."""
+    """Opens a cell, why, compare, statistics and the others above the place where one is."""
 
     def __init__(self, app: KvscopeApp, open_timeline: OpenTimeline | None) -> None:
         self._app = app
@@ -30,6 +32,14 @@ class Places:
         self._statistics: dict[Path, StatisticsReading] = {}
         """Of each recording, read once for each end of it."""
         self._divergences: dict[tuple[tuple[int, int], Matching], DivergenceReading] = {}
+
+    def open_cell(self, block_ids: Sequence[int], block_id: int) -> None:
+        """Opens a cell of the pool's map with one of its blocks chosen; where that is all of it, the block's place."""
+        if len(block_ids) == 1:
+            self._app.open_block(block_id)
+            return
+        self._app.model.choose_block(block_id)
+        self._app.push_screen(CellScreen(self._app.model, block_ids, is_ascii=self._app.is_ascii))
 
     def open_why(self, *, of_whole_life: bool = False) -> None:
         """Opens why the selected request fares as it does at the step, or as it did in its whole life."""

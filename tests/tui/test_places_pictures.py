@@ -65,3 +65,11 @@ def test_why_in_ascii(snap_compare: Compare) -> None:
     """The answer in ASCII alone: y for a test that was passed, ! for the one that failed and in the history."""
     screen = scenes.screen(scenes.full_pool(), is_ascii=True)
     assert snap_compare(screen, terminal_size=(80, 24), run_before=after("w"))
+
+
+@SIZES
+def test_a_cell_of_several_blocks(snap_compare: Compare, size: tuple[int, int]) -> None:
+    """2,047 blocks in too few cells: the chosen block's cell lists each with glyph, references, holder and text; the
+    request that runs there has its blocks one behind the other."""
+    screen = scenes.screen(scenes.many_requests(), step=3)
+    assert snap_compare(screen, terminal_size=size, run_before=after("3", "j", "enter", "j"))

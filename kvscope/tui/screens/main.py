@@ -245,7 +245,8 @@ class MainScreen(TimeScreen):
         if self.step_panel.has_focus:
             self.kvscope.open_sentences(self.step_panel.all_sentences)
         elif self.pool_panel.has_focus:
-            self.kvscope.open_block(1 if self.model.block_id is None else self.model.block_id)
+            block_id = 1 if self.model.block_id is None else self.model.block_id
+            self.kvscope.places.open_cell(self.pool_panel.cell_of(block_id), block_id)
         elif self.model.selected_id is not None:
             self.kvscope.open_request(self.model.selected_id)
 
@@ -305,7 +306,7 @@ class MainScreen(TimeScreen):
             if block_id is not None:
                 self.kvscope.navigation.follow(Target("block", str(block_id)))
                 if message.chain > 1:
-                    self.kvscope.open_block(block_id)
+                    self.kvscope.places.open_cell(self.pool_panel.cell_of(block_id), block_id)
         elif view is self.request_panel:
             block_id = self.request_panel.block_at(message.row)
             if block_id is not None:

@@ -71,7 +71,7 @@ def _one_block_cells(
     end = min(first + grid.blocks_per_row, grid.num_blocks)
     for block_id in range(first, end):
         is_selected = block_id in selected
-        char, role = _block_glyph(pool, block_id, glyphs, is_selected=is_selected)
+        char, role = block_glyph(pool, block_id, glyphs, is_selected=is_selected)
         on = "chosen" if block_id == chosen_block else "selected" if is_selected else ""
         spans.append(Span(char, role, on))
         if grid.cell_columns == 2:
@@ -80,7 +80,8 @@ def _one_block_cells(
     return spans
 
 
-def _block_glyph(pool: PoolView, block_id: int, glyphs: Glyphs, *, is_selected: bool) -> tuple[str, str]:
+def block_glyph(pool: PoolView, block_id: int, glyphs: Glyphs, *, is_selected: bool) -> tuple[str, str]:
+    """Returns the glyph of one block and its role: what happened to it in the step, else what it is after it."""
     status = pool.status[block_id]
     if status == NO_BLOCK:
         return " ", "text"
@@ -238,7 +239,7 @@ def block_line(facts: BlockFacts | None, width: int, glyphs: Glyphs) -> Line:
         spans.append(Span(f" and {len(facts.holders) - 1} more", "dim"))
     if facts.free_queue_position is not None:
         what = "cached" if facts.status is BlockStatus.CACHED else "free"
-        spans.append(Span(f" {what}, {_ordinal(facts.free_queue_position)} out", "dim"))
+        spans.append(Span(f" {what}, {ordinal(facts.free_queue_position)} out", "dim"))
         if facts.origin is not None:
             name = f" {fit(visible(facts.origin.request_id), 24)}[{facts.origin.index}]"
             spans.append(Span(name, "text", "", request_target(facts.origin.request_id)))
@@ -250,7 +251,8 @@ def block_line(facts: BlockFacts | None, width: int, glyphs: Glyphs) -> Line:
     return cut_line(tuple(spans), width)
 
 
-def _ordinal(position: int) -> str:
+def ordinal(position: int) -> str:
+    """Returns a place in the free queue in words; 0 is the 1st to be taken."""
     number = position + 1
     suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{suffix}"

@@ -130,6 +130,14 @@ class OrderedPool:
         wanted = set(block_ids)
         return frozenset(place for place, block_id in enumerate(self.order) if block_id in wanted)
 
+    def cell_of(self, block_id: int) -> tuple[int, ...]:
+        """Returns the blocks of the cell in which a block is drawn, in the order of the map; itself if it is not."""
+        place, size = self.place_of(block_id), self.grid.blocks_per_cell
+        if place is None:
+            return (block_id,)
+        first = place // size * size
+        return tuple(found for found in self.order[first : first + size] if found >= 0)
+
     def block_in(self, place: int) -> int | None:
         """Returns the block in a place, or the last one before it; None where there is none."""
         place = min(place, len(self.order) - 1)

@@ -95,6 +95,10 @@ class PoolPanel(Panel):
             return block_id
         return self._ordered[1].moved(block_id, num_rows=num_rows, num_cells=num_cells)
 
+    def cell_of(self, block_id: int) -> tuple[int, ...]:
+        """Returns the blocks that share a cell of the map with a block, itself among them."""
+        return (block_id,) if self._ordered is None else self._ordered[1].cell_of(block_id)
+
     def block_at(self, row: int, column: int) -> int | None:
         """Returns the (first) block under a cell of the widget."""
         if self._ordered is None:
