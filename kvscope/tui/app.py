@@ -298,13 +298,15 @@ class KvscopeApp(App[None]):
             KeyHelp((binding.id or "").partition(".")[0], self.keys.all_shown(binding), binding.description)
             for binding in (*key_bindings(screen), *app_bindings())
         ]
-        return [*keys, KeyHelp("leave", "ctrl+p", "palette: everything by name")]
+        more = screen.more_help if isinstance(screen, TimeScreen) else ()
+        return [*keys, *more, KeyHelp("leave", "ctrl+p", "palette: everything by name")]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yields everything that has a key, and the themes, for the palette."""
         for binding in (*key_bindings(screen), *app_bindings()):
+            what = binding.description
             yield SystemCommand(
-                binding.description.capitalize(),
+                what[:1].upper() + what[1:],  # not capitalize(): it would make "n and N" "n and n"
                 f"key {self.keys.all_shown(binding)}",
                 partial(self._run, screen, binding.action),
             )

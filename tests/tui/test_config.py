@@ -256,6 +256,7 @@ async def test_help_footer_palette_and_messages_show_the_configured_keys() -> No
         palette = {command.title: command.help for command in app.get_system_commands(app.screen)}
         assert palette["Bookmark the step, with a note"] == "key f5"
         assert palette["One step back"] == "key z ←"
+        assert palette["Choose the events of n and N"] == "key e"
         assert palette["Where two recordings part"] == "key —"
         await pilot.press("apostrophe", "c")
         assert [note.message for note in app._notifications][-1] == "step 66 is A: c elsewhere compares, D clears"
