@@ -42,7 +42,8 @@ def main(folder: str) -> None:
     for line in sys.stdin:
         case = json.loads(line)
         torch.set_num_threads(case["num_threads"])
-        print(json.dumps({"step_times_s": run(model, case)}), flush=True)
+        answer = {"step_times_s": run(model, case), "num_threads": torch.get_num_threads()}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Runs the cases of `kvscope bench engine` on vLLM's CPU build. Run by it, in an interpreter that has vLLM.
 
 Arguments: a Hugging Face folder, "compiled" or "eager". First it prints `{"versions": …}`; then, for each line
-`{"prompts": [[…], …], "num_tokens": …, "num_threads": …}` on standard input, a line `{"step_times_s": […]}`: when each
-step's tokens were there, since the requests were submitted. Greedy, no stop tokens, no prefix cache, no text; a step
-may hold all prompts.
+`{"prompts": [[…], …], "num_tokens": …, "num_threads": …}` on standard input, a line
+`{"step_times_s": […], "num_threads": …}`: when each step's tokens were there, since the requests were submitted, and
+the threads that they were computed with. Greedy, no stop tokens, no prefix cache, no text; a step may hold all prompts.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ import vllm
 from vllm import LLM, SamplingParams
 
 _ids = itertools.count()
+_set_num_threads = torch.set_num_threads
+"""vLLM puts a function in its place that does nothing, because it binds threads to cores; here it does not."""
 
 
 def run(engine: Any, case: dict[str, Any]) -> list[float]:
@@ -53,11 +55,13 @@ def main(folder: str, mode: str) -> None:
         skip_tokenizer_init=True,
         enable_prefix_caching=False,
     )
-    print(json.dumps({"versions": {"vllm": vllm.__version__, "torch": torch.__version__}}), flush=True)
+    versions = {"vllm": vllm.__version__, "torch": torch.__version__, "mode": mode}
+    print(json.dumps({"versions": versions}), flush=True)
     for line in sys.stdin:
         case = json.loads(line)
-        torch.set_num_threads(case["num_threads"])
-        print(json.dumps({"step_times_s": run(llm.llm_engine, case)}), flush=True)
+        _set_num_threads(case["num_threads"])
+        answer = {"step_times_s": run(llm.llm_engine, case), "num_threads": torch.get_num_threads()}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Times whole engines on one model: kvscope's, and peers in interpreters of their own, in turns.
 
 Every engine gets the same prompts of one length, all at once, and generates as many greedy tokens for each; a step may
-hold all prompts. So the first step is the prefill, and each later one decodes the whole batch.
+hold all prompts. So the first step is the prefill, and each later one decodes the whole batch. No engine gets the same
+prompts twice: kvscope's keeps its prefix cache, and finds nothing in it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Case:
     num_tokens: int
 
     def prompts(self, seed: int, vocab_size: int) -> list[list[int]]:
-        """Returns prompts that share no beginning with those of another seed."""
+        """Returns prompts of which no two begin alike, nor like those of the seeds before and after."""
         return [
             [(seed * 7919 + request * 104_729 + place * 31) % vocab_size for place in range(self.num_prompt_tokens)]
             for request in range(self.num_requests)
@@ -159,28 +160,30 @@ class PeerProcess:
             )
         except OSError as error:
             raise UsageError(f"--{name} {python}: {error.strerror}; give a Python interpreter that has it") from error
-        self.versions = {str(package): str(version) for package, version in self._answer("versions").items()}
+        versions = self._answer("versions")["versions"]
+        self.versions = {str(package): str(version) for package, version in versions.items()}
 
-    def run(self, case: Case, seed: int, num_threads: int) -> Run:
+    def run(self, case: Case, prompts: list[list[int]], num_threads: int) -> Run:
         """Runs a case. Raises `UsageError` where the engine could not."""
         assert self._process.stdin is not None
-        question = {
-            "prompts": case.prompts(seed, vocab_size=32_000),
-            "num_tokens": case.num_tokens,
-            "num_threads": num_threads,
-        }
+        question = {"prompts": prompts, "num_tokens": case.num_tokens, "num_threads": num_threads}
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise self._failure() from None
-        return _checked(self.name, case, self._answer("step_times_s"))
+        answer = self._answer("step_times_s")
+        if answer["num_threads"] != num_threads:
+            raise UsageError(f"{self.name} computed with {answer['num_threads']} threads instead of {num_threads}")
+        return _checked(self.name, case, answer["step_times_s"])
 
-    def _answer(self, key: str) -> Any:
+    def _answer(self, key: str) -> dict[str, Any]:
+        """Returns the next answer, which begins with this key."""
         assert self._process.stdout is not None
         for line in self._process.stdout:  # an engine may print lines of its own
             if line.startswith(f'{{"{key}"'):
-                return json.loads(line)[key]
+                answer: dict[str, Any] = json.loads(line)
+                return answer
         raise self._failure()
 
     def _failure(self) -> UsageError:
@@ -202,20 +205,22 @@ class PeerProcess:
 class PeerEngine:
     """A peer with a number of threads."""
 
-    def __init__(self, process: PeerProcess, num_threads: int) -> None:
+    def __init__(self, process: PeerProcess, vocab_size: int, num_threads: int) -> None:
         self.name = process.name
         self.num_threads = num_threads
         self._process = process
+        self._vocab_size = vocab_size
 
     def run(self, case: Case, seed: int) -> Run:
         """Runs a case."""
-        return self._process.run(case, seed, self.num_threads)
+        return self._process.run(case, case.prompts(seed, self._vocab_size), self.num_threads)
 
 
 def fastest(contenders: Sequence[Contender], case: Case, num_tries: int, seed: Callable[[], int]) -> Contender:
-    """Returns the one that was quickest in the best of its tries: an engine with several numbers of threads."""
-    if len(contenders) == 1:
-        return contenders[0]
+    """Returns the one that was quickest in the best of its tries: an engine with several numbers of threads.
+
+    A single one is tried too: an engine's first run of a case may compile, and takes memory that later ones find there.
+    """
     best = {id(contender): 0.0 for contender in contenders}
     for _ in range(num_tries):
         for contender in contenders:

@@ -21,7 +21,8 @@ for line in sys.stdin:
     assert sorted(os.listdir(sys.argv[1])) == ["config.json", "model.safetensors"]
     assert len(case["prompts"]) in (1, 3)
     step = {1: 1.0, 2: 0.5}[case["num_threads"]]
-    print(json.dumps({"step_times_s": [step * (i + 1) for i in range(case["num_tokens"])]}), flush=True)
+    times = [step * (i + 1) for i in range(case["num_tokens"])]
+    print(json.dumps({"step_times_s": times, "num_threads": case["num_threads"]}), flush=True)
 """
 
 
@@ -42,6 +43,8 @@ def test_json_has_a_line_a_case_and_a_figure_a_round(kvscope: CommandLine, tmp_p
     assert (outcome.exit_code, outcome.err) == (0, "")
     batch, prefill = (json.loads(line) for line in outcome.out.splitlines())
     assert (batch["case"], batch["peers"]) == ("batch 3", {"vllm": {"peer": "1.2"}})
+    assert (batch["model"], batch["dtype"], batch["threads_tried"]) == ("toy", "bfloat16", [1, 2])
+    assert batch["execution"].startswith("cpu, torch's kernels")
     expected = {"threads": 2, "tokens_per_s": [6.0, 6.0], "ttft_ms": [500.0, 500.0], "itl_ms": [500.0, 500.0]}
     assert batch["engines"]["vllm"] == expected
     own = batch["engines"]["kvscope"]["tokens_per_s"]
@@ -49,6 +52,21 @@ def test_json_has_a_line_a_case_and_a_figure_a_round(kvscope: CommandLine, tmp_p
     assert (batch["ratios"]["vllm"]["num_pairs"], len(own)) == (2, 2)
     assert prefill["engines"]["vllm"]["tokens_per_s"] == [60.0, 60.0]
     assert prefill["engines"]["kvscope"]["itl_ms"] == [None, None]
+
+
+def test_engines_get_the_same_prompts_and_none_twice(kvscope: CommandLine, tmp_path: Path) -> None:
+    """Two runs of each case warm up, also where there is one number of threads; then come the rounds."""
+    note = f"open({str(tmp_path)!r} + '/' + __file__.split('/')[-1] + '.log', 'a').write(line)\n    case = json"
+    peer = PEER.replace("case = json", note)
+    for name in ("vllm", "transformers"):
+        (tmp_path / f"{name}_engine.py").write_text(peer)
+    kvscope(*ARGUMENTS, "--vllm", sys.executable, "--transformers", sys.executable)
+    logs = [(tmp_path / f"{name}_engine.py.log").read_text().splitlines() for name in ("vllm", "transformers")]
+    vllms, transformers = ([json.loads(line)["prompts"] for line in log] for log in logs)
+    assert [len(prompts) for prompts in vllms] == [3, 3, 3, 3, 1, 1, 1, 1]
+    assert vllms[2:4] + vllms[6:] == transformers[2:4] + transformers[6:]
+    beginnings = [tuple(prompt[:16]) for prompts in vllms for prompt in prompts]
+    assert len(set(beginnings)) == len(beginnings)
 
 
 def test_the_table_has_a_row_an_engine_and_case(kvscope: CommandLine) -> None:
@@ -64,8 +82,12 @@ def test_the_table_has_a_row_an_engine_and_case(kvscope: CommandLine) -> None:
     [
         ("import sys; sys.exit('no module named vllm')", "no module named vllm"),
         (PEER.replace('range(case["num_tokens"])', "range(2)"), "transformers took 2 steps for batch 3 instead of 4"),
+        (
+            PEER.replace('"num_threads": case["num_threads"]', '"num_threads": 4'),
+            "transformers computed with 4 threads instead of 1",
+        ),
     ],
-    ids=["does not start", "took other steps"],
+    ids=["does not start", "took other steps", "took other threads"],
 )
 def test_a_peer_that_fails_is_one_line(kvscope: CommandLine, tmp_path: Path, script: str, words: str) -> None:
     (tmp_path / "transformers_engine.py").write_text(script)

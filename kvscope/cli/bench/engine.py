@@ -72,21 +72,23 @@ def engine(
             progress.loading(f"starting {name}", None)
             process = stack.enter_context(PeerProcess(name, python, arguments, max(tried)))
             versions[name] = process.versions
-            engines[name] = [PeerEngine(process, count) for count in tried]
+            engines[name] = [PeerEngine(process, loaded.config.vocab_size, count) for count in tried]
         machine = this_machine(has_torch=True)
+        execution = built.execution.partition(";")[0]
         progress.clear()
         if not as_json:
             print(*machine.lines(), sep="\n")
             for name, packages in versions.items():
                 print(f"{name}: {', '.join(f'{package} {version}' for package, version in packages.items())}")
-            print(f"kvscope on {built.execution.partition(';')[0]}; {model}, bfloat16", flush=True)
+            print(f"kvscope on {execution}; {model}, bfloat16", flush=True)
         for number, case in enumerate(CASES):
             progress.loading(f"{case.name}: which number of threads is better", None)
             chosen = {name: fastest(many, case, _NUM_TRIES, lambda: next(seeds)) for name, many in engines.items()}
             runs = _take_turns(case, chosen, pairs, seeds, progress)
             progress.clear()
             if as_json:
-                about = {"machine": machine.as_json(), "peers": versions}
+                about: dict[str, Any] = {"model": model, "dtype": "bfloat16", "execution": execution}
+                about |= {"threads_tried": tried, "machine": machine.as_json(), "peers": versions}
                 print(json.dumps(_as_json(case, chosen, runs) | about), flush=True)
             else:
                 _print_case(case, chosen, runs, has_head=number == 0)
@@ -95,13 +97,14 @@ def engine(
 def _take_turns(
     case: Case, chosen: dict[str, Contender], pairs: int, seeds: itertools.count[int], progress: Any
 ) -> dict[str, list[Run]]:
-    """Runs every engine once a round. Every other round runs backwards."""
+    """Runs every engine once a round, with the round's prompts. Every other round runs backwards."""
     from kvscope.session.bench_measure import take_turns
 
     runs: dict[str, list[Run]] = {name: [] for name in chosen}
+    seed_of_round = list(itertools.islice(seeds, pairs))
 
     def measure(name: str) -> float:
-        runs[name].append(chosen[name].run(case, next(seeds)))
+        runs[name].append(chosen[name].run(case, seed_of_round[len(runs[name])]))
         return runs[name][-1].tokens_per_s
 
     take_turns(
