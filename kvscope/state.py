@@ -180,16 +180,13 @@ class EngineState:
             case ev.BlockCached():
                 self._block_cached(event)
             case ev.BlockEvicted():
-                for block_id in event.block_ids:
-                    self.evicted_from[block_id] = self.cached_from[block_id]
-                    self._forget_hash(block_id)
+                self._forget_hashes(event.block_ids, self.evicted_from)
             case ev.BlockTouched():
                 self._block_touched(event)
             case ev.BlockReleased():
                 self._block_released(event)
             case ev.BlockUncached():
-                for block_id in event.block_ids:
-                    self._forget_hash(block_id)
+                self._forget_hashes(event.block_ids, {})
                 self._recount_cached(event.request_id)
             case ev.RequestArrived():
                 self._request_arrived(event)
@@ -284,14 +281,14 @@ class EngineState:
         self.ended_ids.append(request.request_id)
 
     def _block_allocated(self, event: ev.BlockAllocated) -> None:
-        ref_cnts, free_queue = self.ref_cnts, self.free_queue
+        ref_cnts, free_queue, cached_from = self.ref_cnts, self.free_queue, self.cached_from
+        take = free_queue.popitem
         for block_id in event.block_ids:
-            head = next(iter(free_queue))
-            if head != block_id or block_id in self.cached_from:
+            head, _ = take(False)
+            if head != block_id or block_id in cached_from:
                 raise ValueError(
                     f"block {block_id} is taken, but the head of the free queue is {head}, or it is still cached"
                 )
-            del free_queue[block_id]
             ref_cnts[block_id] = 1
         self.requests[event.request_id].block_ids.extend(event.block_ids)
 
@@ -316,14 +313,18 @@ class EngineState:
         released = len(event.freed_to_head) + len(event.freed_to_tail) + len(event.still_held)
         if released != len(request.block_ids):
             raise ValueError(f"{event.request_id} holds {len(request.block_ids)} blocks, not {released}")
+        freed = event.freed_to_head + event.freed_to_tail
+        num_free = len(free_queue)
+        for block_id in freed:
+            if ref_cnts[block_id] != 1:
+                raise ValueError(f"block {block_id} is freed with ref_cnt {ref_cnts[block_id]}")
+            ref_cnts[block_id] = 0
+            free_queue[block_id] = None
         for block_id in reversed(event.freed_to_head):
-            self._set_free(block_id)
             free_queue.move_to_end(block_id, last=False)
-        for block_id in event.freed_to_tail:
-            self._set_free(block_id)
-        for block_id in event.freed_to_head + event.freed_to_tail:
-            if block_id in cached_from:
-                self.num_cached_free_blocks += 1
+        if len(free_queue) != num_free + len(freed):
+            raise ValueError(f"one of {freed} is freed that was free already")
+        self.num_cached_free_blocks += sum(map(cached_from.__contains__, freed))
         for block_id in event.still_held:
             ref_cnts[block_id] -= 1
             if ref_cnts[block_id] == 1:
@@ -331,22 +332,17 @@ class EngineState:
         request.block_ids = []
         request.num_cached_blocks = 0
 
-    def _set_free(self, block_id: int) -> None:
-        if self.ref_cnts[block_id] != 1 or block_id in self.free_queue:
-            raise ValueError(f"block {block_id} is freed with ref_cnt {self.ref_cnts[block_id]}")
-        self.ref_cnts[block_id] = 0
-        self.free_queue[block_id] = None
-
     def _block_cached(self, event: ev.BlockCached) -> None:
         request = self.requests[event.request_id]
         end = event.first_index + len(event.block_ids)
         if tuple(request.block_ids[event.first_index : end]) != event.block_ids:
             raise ValueError(f"{event.block_ids} are not blocks {event.first_index}… of {event.request_id}")
-        for index, (block_id, block_hash) in enumerate(
-            zip(event.block_ids, event.block_hashes, strict=True), event.first_index
+        request_id, cached_from, block_hashes = event.request_id, self.cached_from, self.block_hashes
+        for index, block_id, block_hash in zip(
+            range(event.first_index, end), event.block_ids, event.block_hashes, strict=True
         ):
-            self.cached_from[block_id] = (event.request_id, index)
-            self.block_hashes[block_id] = block_hash
+            cached_from[block_id] = (request_id, index)
+            block_hashes[block_id] = block_hash
         for block_id, first_id in zip(event.block_ids, event.duplicate_of, strict=False):
             if first_id != NULL_BLOCK:
                 group = self.duplicate_groups.setdefault(first_id, {first_id: None})
@@ -354,14 +350,17 @@ class EngineState:
                 self.duplicate_groups[block_id] = group
         request.num_cached_blocks = end
 
-    def _forget_hash(self, block_id: int) -> None:
-        del self.cached_from[block_id]
-        self.block_hashes.pop(block_id, None)
-        group = self.duplicate_groups.pop(block_id, None)
-        if group is not None:
-            del group[block_id]
-        if self.ref_cnts[block_id] == 0:
-            self.num_cached_free_blocks -= 1
+    def _forget_hashes(self, block_ids: tuple[int, ...], forgotten: dict[int, tuple[str, int]]) -> None:
+        """Enters into `forgotten` what `cached_from` said of the blocks."""
+        ref_cnts, groups = self.ref_cnts, self.duplicate_groups
+        cached_from, block_hashes = self.cached_from, self.block_hashes
+        for block_id in block_ids:
+            forgotten[block_id] = cached_from.pop(block_id)
+            block_hashes.pop(block_id, None)
+            if not ref_cnts[block_id]:
+                self.num_cached_free_blocks -= 1
+            if block_id in groups:
+                del groups.pop(block_id)[block_id]
 
     def _recount_cached(self, request_id: str) -> None:
         """Un-published blocks are the last published ones of a table: the count stops before the first of them."""
