@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
@@ -111,6 +111,8 @@ _STATUS_OF_REF_CNT = bytes(
     BlockStatus.FREE if count == 0 else BlockStatus.LIVE if count == 1 else BlockStatus.SHARED for count in range(256)
 )
 
+_IS_FREE = bytes(status == BlockStatus.FREE for status in range(256))
+
 
 def pool_view(timeline: Timeline, moment: Moment) -> PoolView:
     """Returns the pool after the step. Built once a moment."""
@@ -125,9 +127,7 @@ def pool_view(timeline: Timeline, moment: Moment) -> PoolView:
 def _pool_view(moment: Moment) -> PoolView:
     state = moment.state
     ref_cnt = _ref_cnt_bytes(state.ref_cnts)
-    status = bytearray(ref_cnt.translate(_STATUS_OF_REF_CNT))
-    for block_id in state.free_queue.keys() & state.cached_from.keys():
-        status[block_id] = BlockStatus.CACHED
+    status = _with_cached(ref_cnt.translate(_STATUS_OF_REF_CNT), state.cached_from)
     if status:
         status[NULL_BLOCK] = BlockStatus.NULL
     change = _changes(moment.events, state, len(status))
@@ -146,6 +146,15 @@ def _pool_view(moment: Moment) -> PoolView:
         num_hit=change.count(BlockChange.HIT),
         num_released=change.count(BlockChange.RELEASED),
     )
+
+
+def _with_cached(status: bytes, cached: Iterable[int]) -> bytearray:
+    """Returns the status with `CACHED`, one more, for `FREE` where a block is published: all at once, as one number."""
+    published = bytearray(len(status))
+    for block_id in cached:
+        published[block_id] = 1
+    marks = int.from_bytes(published, "little") & int.from_bytes(status.translate(_IS_FREE), "little")
+    return bytearray((int.from_bytes(status, "little") + marks).to_bytes(len(status), "little"))
 
 
 def _ref_cnt_bytes(ref_cnts: Sequence[int]) -> bytes:

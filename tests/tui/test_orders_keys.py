@@ -10,8 +10,8 @@ from kvscope.analysis.pool_view import BlockChange, BlockStatus, PoolView
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.view.glyphs import UNICODE
 from kvscope.tui.view.lines import Line
-from kvscope.tui.view.pool import map_lines
 from kvscope.tui.view.pool_grid import OrderedPool, ordered_pool, title_words
+from kvscope.tui.view.pool_map import map_lines
 from tests.tui import scenes
 from tests.tui.scenes import settle
 

@@ -9,7 +9,8 @@ from kvscope.analysis.text import cell_width, visible
 from kvscope.tui.view.entries import Entry
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import Line, Span, block_target, cut_line, fit, pad, request_target
-from kvscope.tui.view.pool import block_glyph, ordinal
+from kvscope.tui.view.pool import ordinal
+from kvscope.tui.view.pool_map import block_glyph
 
 MAX_ID_CELLS = 24
 MIN_TEXT_COLUMNS = 6

@@ -1,151 +1,15 @@
-"""The block pool as a map: the first density that fits, one glyph a block or a summary of k blocks a cell."""
+"""What stands around the map of the pool: its legend, what is taken next, the chosen block, and how rows divide."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from kvscope.analysis.pool_view import BlockChange, BlockFacts, BlockStatus, NextOut, PoolView
+from kvscope.analysis.pool_view import BlockFacts, BlockStatus, NextOut, PoolView
 from kvscope.analysis.text import cell_width, visible
 from kvscope.tui.view.glyphs import Glyphs
-from kvscope.tui.view.lines import Line, Span, block_target, cut_line, fit, line_width, merge, pad_line, request_target
-from kvscope.tui.view.pool_grid import NO_BLOCK, PoolGrid
-
-STRONGEST_FIRST = (BlockChange.EVICTING, BlockChange.NEW, BlockChange.HIT, BlockChange.RELEASED)
-
-CHANGE_ROLES = {
-    BlockChange.NEW: "new",
-    BlockChange.EVICTING: "evict",
-    BlockChange.HIT: "hit",
-    BlockChange.RELEASED: "released",
-}
-
-NO_BLOCKS = bytes((NO_BLOCK,))
-
-LIVE_STATUSES = bytes((BlockStatus.LIVE, BlockStatus.SHARED))
-
-
-def map_lines(
-    pool: PoolView,
-    grid: PoolGrid,
-    selected: Collection[int],
-    chosen_block: int | None,
-    glyphs: Glyphs,
-    labels: Sequence[Span] = (),
-    named: Collection[int] = (),
-) -> list[Line]:
-    """Returns the rows of the map. `selected` are the blocks of the selected request, `chosen_block` the cursor.
-
-    Those `named` by the event behind which the state is shown lie on a background where they have no other.
-    In another order than by id `pool` is in that order, blocks are places in it, and each row has a label.
-    """
-    cell = _one_block_cells if grid.blocks_per_cell == 1 else _summary_cells
-    lines: list[Line] = []
-    for row in range(grid.num_rows):
-        first = row * grid.blocks_per_row
-        label = labels[row] if labels else Span(f"{first:>{grid.label_columns - 1}} ", "dim")
-        cells = cell(pool, grid, first, selected, chosen_block, glyphs)
-        lines.append(merge((label, *_named(cells, grid, first, named))))
-    return lines
-
-
-def _named(cells: list[Span], grid: PoolGrid, first: int, named: Collection[int]) -> list[Span]:
-    """Lays the background of the event behind its blocks."""
-    for block_id in named:
-        index = (block_id - first) // grid.blocks_per_cell * grid.cell_columns
-        if first <= block_id < first + grid.blocks_per_row and cells[index].on not in ("chosen", "selected"):
-            cells[index] = cells[index]._replace(on="cursor")
-    return cells
-
-
-def _one_block_cells(
-    pool: PoolView,
-    grid: PoolGrid,
-    first: int,
-    selected: Collection[int],
-    chosen_block: int | None,
-    glyphs: Glyphs,
-) -> list[Span]:
-    spans: list[Span] = []
-    end = min(first + grid.blocks_per_row, grid.num_blocks)
-    for block_id in range(first, end):
-        is_selected = block_id in selected
-        char, role = block_glyph(pool, block_id, glyphs, is_selected=is_selected)
-        on = "chosen" if block_id == chosen_block else "selected" if is_selected else ""
-        spans.append(Span(char, role, on))
-        if grid.cell_columns == 2:
-            joins = is_selected and block_id + 1 < end and block_id + 1 in selected
-            spans.append(Span(" ", "text", "selected" if joins else ""))
-    return spans
-
-
-def block_glyph(pool: PoolView, block_id: int, glyphs: Glyphs, *, is_selected: bool) -> tuple[str, str]:
-    """Returns the glyph of one block and its role: what happened to it in the step, else what it is after it."""
-    status = pool.status[block_id]
-    if status == NO_BLOCK:
-        return " ", "text"
-    change = BlockChange(pool.change[block_id])
-    if change and not (change is BlockChange.RELEASED and status in LIVE_STATUSES):
-        return glyphs.change(change), CHANGE_ROLES[change]
-    match status:
-        case BlockStatus.NULL:
-            return glyphs.null, "dim"
-        case BlockStatus.LIVE:
-            return glyphs.live, "on-selected" if is_selected else "live"
-        case BlockStatus.SHARED:
-            ref_cnt = pool.ref_cnt[block_id]
-            return (str(ref_cnt) if ref_cnt <= 9 else glyphs.shared_many), "shared"
-        case BlockStatus.CACHED:
-            return glyphs.cached, "cached"
-        case _:
-            return glyphs.free, "free"
-
-
-def _summary_cells(
-    pool: PoolView,
-    grid: PoolGrid,
-    first: int,
-    selected: Collection[int],
-    chosen_block: int | None,
-    glyphs: Glyphs,
-) -> list[Span]:
-    size = grid.blocks_per_cell
-    status, change = pool.status, pool.change
-    end = min(first + grid.blocks_per_row, grid.num_blocks)
-    selected_cells = {block_id // size for block_id in selected if first <= block_id < end}
-    spans = [
-        _summary(status[start : start + size], change[start : start + size], glyphs, start // size in selected_cells)
-        for start in range(first, end, size)
-    ]
-    if chosen_block is not None and first <= chosen_block < end:
-        cell = (chosen_block - first) // size
-        spans[cell] = spans[cell]._replace(on="chosen")
-    return spans
-
-
-@lru_cache(maxsize=1 << 14)
-def _summary(statuses: bytes, changes: bytes, glyphs: Glyphs, is_selected: bool) -> Span:
-    """One cell for some blocks: the strongest event, else the live share, else what most of them are."""
-    behind = "selected" if is_selected else ""
-    statuses = statuses.rstrip(NO_BLOCKS)
-    if not statuses:
-        return Span(" ")
-    if changes.strip(b"\x00"):
-        for change in STRONGEST_FIRST:
-            if change in changes:
-                return Span(glyphs.change(change), CHANGE_ROLES[change], behind)
-    num_shared = statuses.count(BlockStatus.SHARED)
-    num_live = statuses.count(BlockStatus.LIVE) + num_shared
-    num_cached = statuses.count(BlockStatus.CACHED)
-    if not num_live:
-        if num_cached * 2 > len(statuses):
-            return Span(glyphs.cached, "cached", behind)
-        return Span(glyphs.free, "free", behind)
-    is_mostly_cached = num_cached * 2 > len(statuses) - num_live
-    role = "on-selected" if is_selected else "shared" if num_shared * 2 > num_live else "live"
-    char = glyphs.eighths[max(round(num_live * 6 / len(statuses)), 1)] if glyphs.has_eighths else glyphs.live
-    return Span(char, role, behind or ("cached-tint" if is_mostly_cached and num_cached else ""))
+from kvscope.tui.view.lines import Line, Span, block_target, cut_line, fit, line_width, pad_line, request_target
+from kvscope.tui.view.pool_grid import PoolGrid
 
 
 def legend_lines(pool: PoolView, grid: PoolGrid, width: int, glyphs: Glyphs, *, shows_zero: bool) -> list[Line]:

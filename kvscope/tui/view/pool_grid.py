@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 
 from kvscope.analysis.pool_order import BlockGroup, PoolOrder
 from kvscope.analysis.pool_view import PoolView
@@ -112,7 +113,7 @@ class OrderedPool:
     view: PoolView
     """Its bytes by place."""
     grid: PoolGrid
-    order: array[int]
+    order: Sequence[int]
     """The block in each place, -1 for none."""
     labels: tuple[Span, ...]
     """Of each row; empty by id, where it is the first block's."""
@@ -163,7 +164,7 @@ def ordered_pool(
     """Lays the pool out in an order. Groups begin a row each where that costs no density, or the gap between cells."""
     if order == "id":
         grid = pool_grid(len(pool.status), width, height)
-        return OrderedPool(view=pool, grid=grid, order=array("i", range(len(pool.status))), labels=())
+        return OrderedPool(view=pool, grid=grid, order=range(len(pool.status)), labels=())
     label_columns = _label_columns(pool, groups, width)
     num_blocks = sum(len(group.block_ids) for group in groups)
     flowing = _grid((num_blocks,), width, height, label_columns, LEVELS) or _no_grid()
@@ -191,7 +192,9 @@ def ordered_pool(
 
 def _by_place(by_block: bytes, places: array[int], no_block: int) -> bytes:
     """Returns the bytes in another order; a place of -1 takes the one behind the last."""
-    return bytes(map((by_block + bytes((no_block,))).__getitem__, places))
+    if len(places) < 2:
+        return bytes(map((by_block + bytes((no_block,))).__getitem__, places))
+    return bytes(itemgetter(*places)(by_block + bytes((no_block,))))
 
 
 def _label_columns(pool: PoolView, groups: Sequence[BlockGroup], width: int) -> int:

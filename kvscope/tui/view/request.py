@@ -23,7 +23,7 @@ from kvscope.tui.view.lines import (
     sentence_line,
     step_target,
 )
-from kvscope.tui.view.pool import CHANGE_ROLES
+from kvscope.tui.view.pool_map import CHANGE_ROLES
 from kvscope.tui.view.windowing import Gap, Slot, head_and_tail
 
 

@@ -16,12 +16,12 @@ from kvscope.tui.view.pool import (
     block_line,
     legend_lines,
     map_height,
-    map_lines,
     next_out_lines,
     pool_layout,
     pool_lines,
 )
 from kvscope.tui.view.pool_grid import OrderedPool, ordered_pool, title_words
+from kvscope.tui.view.pool_map import map_lines
 from kvscope.tui.widgets.panel import Panel
 
 NUM_TITLE_AND_LEGEND_ROWS = 3
@@ -84,7 +84,7 @@ class PoolPanel(Panel):
         key = (moment, self.model.pool_order, width, height)
         known = self._ordered
         if known is None or known[0][0] is not moment or known[0][1:] != key[1:]:
-            groups = block_groups(timeline, moment, self.model.pool_order)
+            groups = [] if self.model.pool_order == "id" else block_groups(timeline, moment, self.model.pool_order)
             pool = pool_view(timeline, moment)
             known = self._ordered = key, ordered_pool(pool, groups, self.model.pool_order, width, height)
         return known[1]
