@@ -246,10 +246,10 @@ class KvscopeApp(App[None]):
         self._read_ahead(has_read=False)
 
     def _read_ahead(self, *, has_read: bool) -> None:
-        """Reads for the life line in small pieces between the keys, and shows it when all is there."""
+        """Reads for the life line in small pieces between the keys; shows it when all is there, and tells something."""
         if self.model.read_ahead(READ_AHEAD_STEPS):
             self.set_timer(0.01, lambda: self._read_ahead(has_read=True), name="read ahead")
-        elif has_read and self.screen_stack:  # else the screen has just been left
+        elif has_read and self.screen_stack and self.model.take_new_life():  # else the screen has just been left
             for panel in self.screen.query(Panel):
                 if panel.SHOWS_LIFE:
                     panel.invalidate()

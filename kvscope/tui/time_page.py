@@ -34,6 +34,7 @@ class TimePage:
         self.version = 0
         """Grows with everything that may change what is shown."""
         self._summaries: tuple[tuple[Window, int], list[StepSummary]] | None = None
+        self._has_new_life = False
 
     @property
     def step(self) -> int:
@@ -116,7 +117,17 @@ class TimePage:
             end = min(first + max_steps - 1, last)
             for step, events in self.timeline.select_events((ev.TokensScheduled,), first, end):
                 self.scheduled.add(step, events)
+                if self.selected_id is not None and self.scheduled.is_known_idle(step, self.selected_id):
+                    self._has_new_life = True
         except KvscopeError as error:
             self.error = error.message
             return False
         return True
+
+    def take_new_life(self) -> bool:
+        """True where what was read ahead since the last call may change the life line: a step without the request.
+
+        A step that scheduled it is drawn as such before it is read.
+        """
+        has_new_life, self._has_new_life = self._has_new_life, False
+        return has_new_life

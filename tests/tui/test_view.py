@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 import pytest
 
+from kvscope import events as ev
 from kvscope.analysis.history import Turn
 from kvscope.analysis.pool_view import BlockChange, BlockStatus, NextOut, PoolView
 from kvscope.analysis.queue_view import RunningRow
 from kvscope.analysis.spans import Sentence, figure, request, say
 from kvscope.analysis.step_facts import StepShare
+from kvscope.replay.timeline import Timeline
+from kvscope.tui.time_page import TimePage
 from kvscope.tui.view.charts import Layer, stack_heights, stacked_rows
 from kvscope.tui.view.glyphs import ASCII, UNICODE, to_ascii
 from kvscope.tui.view.goto import GotoError, ToBlock, ToNumberedRequest, ToRequest, ToStep, ToTime, numbered, parse_goto
 from kvscope.tui.view.layout import main_layout
 from kvscope.tui.view.life import ScheduledIndex, by_column, deeds_of, life_glyphs, sampled_deeds
 from kvscope.tui.view.lines import Line, Span, cut_line, fit, rule, two_ends
-from kvscope.tui.view.pool import legend_lines, map_lines, next_out_lines
+from kvscope.tui.view.pool import legend_lines, next_out_lines
 from kvscope.tui.view.pool_grid import PoolGrid, pool_grid
+from kvscope.tui.view.pool_map import map_lines
 from kvscope.tui.view.queues import progress, waiting_height
 from kvscope.tui.view.request import HitEnd, table_slots
 from kvscope.tui.view.step import sentences_view
@@ -155,6 +160,31 @@ def test_a_running_step_without_a_token_shows_once_its_events_are_known() -> Non
     assert deeds_of(TURNS, scheduled, "a", 5, 7) == ["decode", "nothing", "preempted"]
     assert scheduled.first_missing(5, 7) == 5
     assert scheduled.first_missing(6, 6) is None
+
+
+class ScheduledSteps:
+    """Of a timeline what reading ahead needs: who was scheduled in each step."""
+
+    first_step, last_step = 0, 3
+
+    def select_events(self, kinds: object, first_step: int, last_step: int) -> list[tuple[int, list[ev.Event]]]:
+        names = [("a", "b"), ("a", "b"), ("b",), ("a", "b")]
+        steps: list[list[ev.Event]] = [
+            [ev.TokensScheduled(request_ids=ids, num_tokens=(1,) * len(ids))] for ids in names
+        ]
+        return list(enumerate(steps))[first_step : last_step + 1]
+
+
+@pytest.mark.parametrize(("request_id", "has_news"), [("a", [False, True, False]), ("b", [False, False, False])])
+def test_reading_ahead_has_news_where_a_step_left_the_request_out(request_id: str, has_news: list[bool]) -> None:
+    model = TimePage(cast("Timeline", ScheduledSteps()))
+    model.turn_page(10)
+    model.selected_id = request_id
+    found = []
+    for is_more in (True, True, False):
+        assert model.read_ahead(2) == is_more
+        found.append(model.take_new_life())
+    assert found == has_news
 
 
 def test_a_column_of_several_steps_shows_the_rarest_deed() -> None:
