@@ -310,6 +310,7 @@ class KvscopeApp(App[None]):
                 f"key {self.keys.all_shown(binding)}",
                 partial(self._run, screen, binding.action),
             )
+        yield from self.prompting.commands()
         yield from self.recordings.commands()
         for name, theme in THEMES.items():
             yield SystemCommand(f"Theme: {name}", "colours of the screen", partial(setattr, self, "theme", theme.name))

@@ -7,6 +7,7 @@ finding to finding in the statistics), that binding is a variant of the common a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -70,6 +71,10 @@ class Keys:
         Several keys are separated by blanks; an arrow or a word that is no key of an action stays as it is.
         """
         return " ".join(self._shown_one(one) for one in default.split(" "))
+
+    def filled(self, text: str) -> str:
+        """Returns a text with the keys that stand in it by their defaults, such as `{n}`, as they are written now."""
+        return re.sub(r"\{([^{}]+)\}", lambda found: self.shown(found[1]), text)
 
     def _shown_one(self, default: str) -> str:
         action = self._by_shown_default.get(default)

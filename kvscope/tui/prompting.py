@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from textual.app import SystemCommand
 
 from kvscope.analysis.text import visible
 from kvscope.control import Accepted, Reply, Submit, SubmitTogether
@@ -57,6 +59,12 @@ class Prompting:
         if len(reply.request_ids) > 1:
             self._app.say(f"{len(reply.request_ids)} prompts: {reply.request_ids[0]} to {reply.request_ids[-1]}")
         return True
+
+    def commands(self) -> Iterator[SystemCommand]:
+        """Yields what only the prompt line has a key for, for the palette."""
+        if self._app.model.control is not None:
+            yield SystemCommand("Prompts as chat, or raw", "key ctrl+t in the prompt", self.toggle_chat)
+            yield SystemCommand("A file into the prompt", "key ctrl+f in the prompt", self.ask_file)
 
     # Settings
 

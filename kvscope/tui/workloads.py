@@ -72,7 +72,7 @@ class Workloads:
         self._texts[_key(fitted)] = {name: text for name, text in texts.items() if name != "seed"}
         self._num_sent += 1
         if self._app.prompting.show_sent(reply):
-            self._app.say(f"Look at {fitted.workload.look_at}")
+            self._app.say(f"Look at {self._app.keys.filled(fitted.workload.look_at)}")
         return {}
 
     def restart_with(self, fitted: FittedWorkload, settings: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
+from kvscope.analysis.workload_menu import WORKLOADS
 from kvscope.tui.actions import actions, places
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.config import DEFAULT, Config, ConfigError, config_path, parse_config, read_config
@@ -268,6 +269,23 @@ async def test_help_footer_palette_and_messages_show_the_configured_keys() -> No
         assert "z ← one step back" in told
         assert "f5 bookmark the step, with a note" in told
         assert "ctrl+g picture of the screen (SVG)" in told
+
+
+def test_the_keys_in_a_hint_are_those_that_are_configured() -> None:
+    keys = Keys(actions(), {"events.next": ("f5",), "move.down": ()})
+    assert keys.filled("{n} {N} go on, {j k} walk; n and {…} stay") == "f5 N go on, — k walk; n and … stay"
+    hints = [keys.filled(workload.look_at) for workload in WORKLOADS]
+    assert [hint for hint in hints if "{" in hint] == []
+    assert "f5 goes from one to the next; w on a victim" in " ".join(hints)
+
+
+async def test_hints_of_the_places_show_the_configured_keys() -> None:
+    app = configured('[keys]\ntime.goto = "O"\nmove.up = "f6"\nmove.bottom = []\nlook.compare = "G"')
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("G", "left", "G", "right")
+        await settle(pilot)
+        assert "Move with ← → n N or O and what changed" in shown(app.screen.query_one("#steps", LinesView).lines)
 
 
 async def test_enter_and_escape_stay_whatever_is_configured() -> None:

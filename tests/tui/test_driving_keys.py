@@ -25,8 +25,10 @@ from kvscope.control import (
 from kvscope.errors import UsageError
 from kvscope.replay import MemoryTimeline
 from kvscope.tui.app import KvscopeApp
+from kvscope.tui.config import parse_config
 from kvscope.tui.screens.form import FieldInput, FormModal
 from kvscope.tui.screens.main import MainScreen
+from kvscope.tui.screens.modals import TextModal
 from kvscope.tui.screens.restart import RestartForm
 from kvscope.tui.screens.workloads import WorkloadForm, WorkloadMenu
 from kvscope.tui.widgets.lines_view import LinesView
@@ -272,6 +274,30 @@ async def test_lines_of_a_file_become_prompts_of_one_step_each_so_many_times(tmp
         await heard(pilot, engine, 1)
     one, two = Submit(prompt="one"), Submit(prompt="two")
     assert engine.commands == [SubmitTogether(submissions=(one, one, two, two))]
+
+
+async def test_the_prompts_own_keys_are_in_the_help_and_in_the_palette_and_no_config_changes_them() -> None:
+    engine = FakeEngine(IDLE)
+    config = parse_config('[keys]\nmove.up = "f6"\nleave.up = "f7"', "c.toml")
+    screen = KvscopeApp(None, engine, open_timeline=lambda path: scenes.one_request(), config=config)
+    async with screen.run_test(size=(120, 60)) as pilot:
+        app = await opened(pilot)
+        assert " ".join(shown(app.main_screen.footer.lines).split()) == (
+            "⏎ send ctrl+n new line ↑ earlier ctrl+o sampling ctrl+t chat/raw ctrl+f file esc keys"
+        )
+        palette = {command.title: command.help for command in app.get_system_commands(app.screen)}
+        assert palette["Prompts as chat, or raw"] == "key ctrl+t in the prompt"
+        await pilot.press("f7", "escape")
+        assert "f6 previous" not in shown(app.main_screen.footer.lines)
+        await pilot.press("question_mark")
+        await settle(pilot)
+        assert isinstance(app.screen, TextModal)
+        told = " ".join(shown(app.screen._lines).split())
+        assert "ctrl+t chat or raw" in told
+        assert "ctrl+f take a file" in told
+        await pilot.press("escape", "W")
+        await settle(pilot)
+        assert "j f6 · esc closes" in shown(app.screen.query_one("#workloads", LinesView).lines)
 
 
 # Workloads

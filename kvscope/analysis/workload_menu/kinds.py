@@ -244,7 +244,7 @@ WORKLOADS = (
         title="Preemption storm",
         what="Prompts that all fit, with answers that do not.",
         mechanism="preemptions",
-        look_at="▲ on the timeline: n goes from one to the next; w on a victim says what it cost it.",
+        look_at="▲ on the timeline: {n} goes from one to the next; {w} on a victim says what it cost it.",
         figures=(
             Figure("num_requests", _REQUESTS, 2),
             Figure("num_prompt_tokens", "tokens of each prompt"),
@@ -261,7 +261,7 @@ WORKLOADS = (
         title="Random mix",
         what="Prompts and answers of random lengths, some with a shared beginning, at random steps.",
         mechanism="more than one request at a time",
-        look_at="the queues while it runs (s sorts); t for figures, w on whoever waits.",
+        look_at="the queues while it runs ({s} sorts); {t} for figures, {w} on whoever waits.",
         figures=(
             Figure("num_requests", _REQUESTS, 2),
             Figure("max_prompt_tokens", "the longest prompt"),

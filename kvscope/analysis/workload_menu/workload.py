@@ -51,7 +51,7 @@ class Workload:
     mechanism: str
     """What it is to bring about, as the end of "it brings about no …"."""
     look_at: str
-    """Where to look when it runs, with the keys."""
+    """Where to look when it runs; its keys in braces, by their defaults, such as `{n}`."""
     figures: tuple[Figure, ...]
     fit: Callable[[SchedulerConfig], dict[str, int]]
     """Figures with which the mechanism is to be seen on an idle engine of these settings, where that can be."""

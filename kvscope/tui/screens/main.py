@@ -14,13 +14,14 @@ from kvscope.analysis.pool_order import POOL_ORDERS
 from kvscope.analysis.queue_order import QUEUE_ORDERS
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.time_screen import TimeScreen
+from kvscope.tui.view.help import KeyHelp
 from kvscope.tui.view.layout import Layout, main_layout
 from kvscope.tui.view.lines import Target
 from kvscope.tui.widgets.bars import FooterBar, HeaderBar
 from kvscope.tui.widgets.lines_view import LinesView
 from kvscope.tui.widgets.panel import Panel
 from kvscope.tui.widgets.pool_panel import PoolPanel
-from kvscope.tui.widgets.prompt_bar import PROMPT_KEYS, PromptBar
+from kvscope.tui.widgets.prompt_bar import PROMPT_HELP, PROMPT_KEYS, PromptBar
 from kvscope.tui.widgets.prompt_line import PromptLine
 from kvscope.tui.widgets.queues_panel import QueuesPanel
 from kvscope.tui.widgets.request_panel import RequestPanel
@@ -275,8 +276,14 @@ class MainScreen(TimeScreen):
 
     def _tell_keys(self) -> None:
         """The footer tells the keys of what has the focus."""
-        keys = PROMPT_KEYS if self.prompt.has_focus else KEYS if self._is_live else REPLAY_KEYS
-        self.footer.tell(keys)
+        if self.prompt.has_focus:
+            self.footer.tell(PROMPT_KEYS, are_fixed=True)
+        else:
+            self.footer.tell(KEYS if self._is_live else REPLAY_KEYS)
+
+    @property
+    def more_help(self) -> Sequence[KeyHelp]:
+        return PROMPT_HELP if self._is_live else ()
 
     def show(self) -> None:
         self.prompt_bar.show()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from kvscope.tui.model import ScreenModel
+from kvscope.tui.view.help import KeyHelp
 from kvscope.tui.widgets.panel import Panel
 
 if TYPE_CHECKING:
@@ -80,6 +82,11 @@ class TimeScreen(Screen[None]):
         Binding("escape", "leave", "up", show=False, id="leave.up"),
         Binding("q", "quit", "quit", show=False, id="leave.quit"),
     ]
+
+    @property
+    def more_help(self) -> Sequence[KeyHelp]:
+        """Keys that the place hears without bindings of its own, for the help."""
+        return ()
 
     @property
     def kvscope(self) -> KvscopeApp:

@@ -16,7 +16,7 @@ from textual.worker import Worker
 
 from kvscope.analysis.workload_menu import WORKLOADS, FittedWorkload, Forecast, Workload
 from kvscope.tui.screens.form import FormModal
-from kvscope.tui.screens.modals import Box
+from kvscope.tui.screens.modals import Box, keys_of
 from kvscope.tui.view.lines import Line
 from kvscope.tui.view.workloads import foretold_lines, menu_lines
 from kvscope.tui.widgets.lines_view import LinesView
@@ -57,7 +57,7 @@ class WorkloadMenu(ModalScreen[None]):
 
     def _show(self) -> None:
         width = min(self.app.size.width * 9 // 10 - 4, MENU_COLUMNS)  # inside the frame of a `Box`
-        lines = menu_lines(self._current, width)
+        lines = menu_lines(self._current, width, keys_of(self).shown("j k"))
         self._view.styles.width, self._view.styles.height = width, min(len(lines), self.app.size.height - 4)
         self._view.set_lines(lines)
 
@@ -97,7 +97,9 @@ class WorkloadForm(FormModal):
         self._is_left.set()
 
     def notes(self) -> Sequence[Line]:
-        return foretold_lines(self._fitted.workload, self._forecast, self.inner_width, is_idle=self._workloads.is_idle)
+        workload = self._fitted.workload
+        look_at = keys_of(self).filled(workload.look_at)
+        return foretold_lines(workload, self._forecast, look_at, self.inner_width, is_idle=self._workloads.is_idle)
 
     def texts_changed(self) -> None:
         """Rehearses the figures, unless there is something wrong with them."""

@@ -13,7 +13,7 @@ NAME_COLUMNS = 10
 GAP_COLUMNS = 3
 """Between two columns of keys."""
 
-GROUPS = ("time", "events", "engine", "move", "look", "keep", "leave")
+GROUPS = ("time", "events", "engine", "prompt", "move", "look", "keep", "leave")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from kvscope.analysis.workload_menu import WORKLOADS, Forecast, Workload, foreto
 from kvscope.tui.view.lines import EMPTY, Line, Span, pad_line, put_behind, sentence_line
 
 
-def menu_lines(current: int, width: int) -> list[Line]:
+def menu_lines(current: int, width: int, walk_keys: str) -> list[Line]:
     """Returns the entries of the menu with what each sends."""
     lines: list[Line] = [(Span("WORKLOADS", "bold"),), EMPTY]
     for number, workload in enumerate(WORKLOADS, 1):
@@ -20,15 +20,17 @@ def menu_lines(current: int, width: int) -> list[Line]:
         is_current = number - 1 == current
         lines.append(put_behind(pad_line(entry, width), "selected") if is_current else entry)
         lines += [(Span("   "), *row) for row in _wrapped(workload.what, width - 3, "dim")]
-    return [*lines, EMPTY, (Span("⏎ or a digit opens it · j k · esc closes", "dim"),)]
+    return [*lines, EMPTY, (Span(f"⏎ or a digit opens it · {walk_keys} · esc closes", "dim"),)]
 
 
-def foretold_lines(workload: Workload, forecast: Forecast | None, width: int, *, is_idle: bool) -> list[Line]:
+def foretold_lines(
+    workload: Workload, forecast: Forecast | None, look_at: str, width: int, *, is_idle: bool
+) -> list[Line]:
     """Returns what the workload would bring about on the engine as it is, and what to do where that is not enough.
 
-    `forecast` is None while the rehearsal goes on, and where the figures are wrong.
+    `forecast` is None while the rehearsal goes on, and where the figures are wrong; `look_at` has its keys filled in.
     """
-    lines = _wrapped(f"{workload.what} Look at {workload.look_at}", width, "dim")
+    lines = _wrapped(f"{workload.what} Look at {look_at}", width, "dim")
     if forecast is None:
         return [*lines, (Span("…", "dim"),)]
     found = forecast.rehearsal

@@ -72,12 +72,15 @@ class FooterBar(Panel):
         self._enter = "enter" if is_ascii else "⏎"
         self.tell(keys)
 
-    def tell(self, keys: Sequence[tuple[str, str]]) -> None:
-        """Shows these keys from now on."""
+    def tell(self, keys: Sequence[tuple[str, str]], *, are_fixed: bool = False) -> None:
+        """Shows these keys from now on: by their defaults, or, `are_fixed`, keys that cannot be configured."""
+        self._are_fixed = are_fixed
         self.keys = [(self._enter if key == "⏎" else key, what) for key, what in keys]
         self.invalidate()
         self.show()
 
     def build(self, width: int, height: int) -> Sequence[Line]:
+        if self._are_fixed:
+            return [footer_line(self.keys, width)]
         keys = cast("KvscopeApp", self.app).keys
         return [footer_line([(keys.shown(key), what) for key, what in self.keys], width)]

@@ -10,6 +10,7 @@ from kvscope.analysis.spans import Span as WordSpan
 from kvscope.analysis.spans import wrap
 from kvscope.analysis.step_difference import StepDifference, step_difference
 from kvscope.tui.desk import Asker, WatchedTimeline
+from kvscope.tui.keymap import Keys
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.compare import (
     between_line,
@@ -36,10 +37,12 @@ class Comparison:
     def __init__(self, model: ScreenModel) -> None:
         self.model = model
         self._asker: Asker[StepDifference] | None = None
+        self._keys: Keys | None = None
 
     def attach(self, app: KvscopeApp, changed: Callable[[], None]) -> None:
         """Makes it able to ask; `changed` is called when there is more to show."""
         self._asker = Asker(app, changed)
+        self._keys = app.keys
 
     @property
     def steps(self) -> tuple[int, int] | None:
@@ -66,7 +69,8 @@ class Comparison:
     def waiting_words(self) -> str:
         """What is shown where there is no comparison yet."""
         if self.steps is None:
-            return "This is step A. Move with ← → n N or : and what changed is shown here."
+            text = "This is step A. Move with {← → n N} or {:} and what changed is shown here."
+            return "" if self._keys is None else self._keys.filled(text)
         asker = self._asker
         if asker is None:
             return ""

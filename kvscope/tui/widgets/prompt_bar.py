@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from kvscope.analysis.text import cell_width, visible
+from kvscope.tui.view.help import KeyHelp
 from kvscope.tui.view.lines import Span, fit
 from kvscope.tui.widgets.lines_view import LinesView
 from kvscope.tui.widgets.prompt_line import PassedKeys, PromptLine
@@ -28,6 +29,20 @@ PROMPT_KEYS = (
     ("esc", "keys"),
 )
 """The footer while a prompt is typed."""
+
+PROMPT_HELP = tuple(
+    KeyHelp("prompt", keys, what)
+    for keys, what in (
+        ("enter", "send; nothing typed: back to the keys"),
+        ("ctrl+n", "a new line (also shift+enter)"),
+        ("↑ ↓", "earlier prompts, later ones"),
+        ("ctrl+t", "chat or raw"),
+        ("ctrl+o", "what goes with every prompt"),
+        ("ctrl+f", "take a file"),
+        ("esc", "back to the keys"),
+    )
+)
+"""The keys of the prompt line, which are its own whatever is configured."""
 
 PASSED_KEYS = {
     "left": "move(-1)",
