@@ -19,8 +19,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, compress
-from operator import add, sub
+from itertools import accumulate, chain, compress, repeat
+from operator import add, itemgetter, sub
 from typing import Any, get_args
 
 import msgspec
@@ -393,12 +393,10 @@ def _blocks_of(state: EngineState, requests: Sequence[RequestState]) -> tuple[li
 def _publication(state: EngineState, blocks: Iterable[int], number_of: NumberOf) -> tuple[list[int], list[int]]:
     """Returns the owner's number and the index of each block."""
     nobody: tuple[str | None, int] = (None, 0)
-    pairs = [state.cached_from.get(block_id, nobody) for block_id in blocks]
-    numbers: dict[str | None, int] = {None: _NO_OWNER}
-    for request_id, _ in pairs:
-        if request_id is not None and request_id not in numbers:
-            numbers[request_id] = number_of(request_id)
-    return [numbers[request_id] for request_id, _ in pairs], [index for _, index in pairs]
+    pairs = list(map(state.cached_from.get, blocks, repeat(nobody)))
+    names = list(map(itemgetter(0), pairs))
+    numbers = {name: _NO_OWNER if name is None else number_of(name) for name in dict.fromkeys(names)}
+    return list(map(numbers.__getitem__, names)), list(map(itemgetter(1), pairs))
 
 
 def _runs(base: CheckpointBase, blocks: list[int]) -> tuple[list[int], list[int]]:

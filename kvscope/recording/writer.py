@@ -232,7 +232,9 @@ class Writer:
         if self._work < self._policy.work * max(state.config.num_gpu_blocks / self._policy.blocks, 1.0):
             return
         self._work = 0
-        if self._base is not None and self._num_deltas < self._policy.deltas_per_base:
+        # Once most of the pool has changed, to tell what did takes twice the time of telling all.
+        is_like_base = 2 * len(self._changed_blocks) <= state.config.num_gpu_blocks
+        if self._base is not None and self._num_deltas < self._policy.deltas_per_base and is_like_base:
             base_step, base = self._base
             data = encode_delta(state, self._tables.number_of, base, self._changed_blocks)
             self._num_deltas += 1
