@@ -6,7 +6,7 @@ here guesses: each finding names the steps and figures that it follows from. Thr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kvscope import events as ev
 from kvscope.analysis.finding import Finding, finding
@@ -16,7 +16,7 @@ from kvscope.analysis.spans import step as step_span
 from kvscope.analysis.stack_distance import lost_hits
 from kvscope.analysis.step_runs import StepRuns, step_runs
 from kvscope.analysis.text import visible
-from kvscope.analysis.why.words import BLOCK_TESTS, TEST_NAMES, span_of, steps_listed
+from kvscope.analysis.why.words import BLOCK_TESTS, TEST_NAMES, span_of, steps_in_short
 from kvscope.replay.timeline import Timeline
 
 __all__ = ["Finding", "find_all"]
@@ -30,7 +30,6 @@ MIN_SKIPPED_STEPS = 3
 MIN_PREFILL_STEPS = 2
 """Steps in which one prompt took most of the tokens while others decoded."""
 _MAX_NAMES = 4
-_MAX_RUNS = 3
 
 
 def find_all(timeline: Timeline) -> list[Finding]:
@@ -49,12 +48,6 @@ def find_all(timeline: Timeline) -> list[Finding]:
         *_long_prefills(runs),
         *lost_hit_findings(lost),
     ]
-
-
-def _which(steps: Sequence[int]) -> str:
-    """Returns the steps themselves where they are few runs, else between which they lie."""
-    listed_steps = steps_listed(steps)
-    return listed_steps if listed_steps.count(",") < _MAX_RUNS else f"between {steps[0]} and {steps[-1]}"
 
 
 def _failed_steps(timeline: Timeline) -> Iterator[Finding]:
@@ -152,7 +145,7 @@ def _inversions(runs: StepRuns) -> Iterator[Finding]:
                     strong(" waited while less urgent ones ran"),
                     " for ",
                     figure(count(len(inversion.steps), "step")),
-                    f" ({_which(inversion.steps)}): ",
+                    f" ({steps_in_short(inversion.steps)}): ",
                     *listed([request(key) for key in lower], _MAX_NAMES),
                     dim(f" ({span_of(min(ran), max(ran))}) sampled {count(inversion.tokens, 'token')}"),
                 ),
@@ -180,7 +173,7 @@ def _head_of_line(runs: StepRuns) -> Iterator[Finding]:
                     strong(" held up the queue"),
                     " for ",
                     figure(count(len(blocking.steps), "step")),
-                    f" ({_which(blocking.steps)}) in which ",
+                    f" ({steps_in_short(blocking.steps)}) in which ",
                     *listed([request(key) for key in blocking.fitted], _MAX_NAMES),
                     " would have fitted",
                 ),
@@ -246,7 +239,7 @@ def _empty_steps(runs: StepRuns) -> Iterator[Finding]:
                     strong("Nothing was scheduled"),
                     " in ",
                     figure(count(len(empty.steps), "step")),
-                    f" ({_which(empty.steps)}) while {empty.num_waiting} waited; the head was ",
+                    f" ({steps_in_short(empty.steps)}) while {empty.num_waiting} waited; the head was ",
                     request(empty.head_id),
                     f": {TEST_NAMES[empty.reason]}",
                     f", {empty.need} needed, {empty.have} there" if empty.reason in BLOCK_TESTS else "",
@@ -279,7 +272,7 @@ def _long_prefills(runs: StepRuns) -> Iterator[Finding]:
                     strong(" stretched decodes with its prefill"),
                     " in ",
                     figure(count(len(prefill.steps), "step")),
-                    f" ({_which(prefill.steps)}): {span_of(low, high)} % of their tokens",
+                    f" ({steps_in_short(prefill.steps)}): {span_of(low, high)} % of their tokens",
                     f", beside {count(len(prefill.decoders), 'decoder')}",
                 ),
             ),

@@ -141,6 +141,10 @@ def test_c12_whom_it_shared_steps_with_and_whom_it_kept_waiting() -> None:
     assert {request_id: slow[request_id]["steps_skipped"] for request_id in requests} == truth["decoder_steps_skipped"]
     waited = {key: answer["waiting_for_budget"] for key, answer in slow.items() if answer["waiting_for_budget"]}
     assert waited == truth["waiting_for_budget"]
+    beside = {row["request_id"]: row for row in slow["long"]["beside_prefill"]}
+    assert {key: row["shared_steps"] for key, row in beside.items()} == shared
+    kept = {key: row["steps_without_budget"] for key, row in beside.items() if row["steps_without_budget"]}
+    assert kept == truth["waiting_for_budget"]
     run = {row["request_id"]: row for row in whole_run("c12_long_prefill")["requests"]}
     assert {key: row["first_admitted_step"] for key, row in run.items()} == truth["first_admitted"]
     assert {key: row["finished_step"] for key, row in run.items()} == truth["finished"]

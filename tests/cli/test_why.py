@@ -177,3 +177,33 @@ def test_the_words_on_a_cycle_and_on_steps_that_are_no_run(recordings: dict[str,
         "✗ x held up the queue for 18 steps (5–9, 28–31, 39–47) in which late would have",
         "  fitted",
     ]
+
+
+def test_whom_a_long_prefill_kept_company_and_whom_waiting(recordings: dict[str, Path]) -> None:
+    lines = _run(recordings["c12_long_prefill"], "long").splitlines()
+    start = lines.index("BESIDE ITS PREFILL")
+    assert lines[start + 1 : start + 10] == [
+        "  request  shared  steps  no budget  steps",
+        "  d0            3  3–5            -",
+        "  d1            6  3–8            -",
+        "  d2            9  3–11           -",
+        "  d3            9  3–11           -",
+        "  d4            9  3–11           -",
+        "  d5            1  11             6  5–10",
+        "  d6            1  11             3  8–10",
+        "  no budget: it waited while the budget of these steps was used up",
+    ]
+
+
+def test_the_words_on_what_is_alike_behind_a_difference() -> None:
+    run = scenario(blocks=64, block_size=4).request("Ann", "to Ann: be kind to me.", reply="xx")
+    lines = as_text(report(explain(read(run.request("Bob", "to Robert: be kind to us.", at=3).run()), "Bob")))
+    assert lines.splitlines()[3:10] == [
+        "WHY",
+        "○ Admitted at step 3: 0 of 25 tokens hit; it shares 3 tokens with Ann, less than",
+        "  one block",
+        "  first other token: token 3 (block 0, place 3), 82 against 65: “to Robert”",
+        "  against “to Ann: b” of Ann",
+        "  behind it 13 tokens on end are alike (3 blocks), but no block hits behind a",
+        "  difference: what differs would have to stand behind them",
+    ]

@@ -10,6 +10,7 @@ from typing import Literal
 from kvscope import events as ev
 from kvscope.analysis.memory import remembered
 from kvscope.analysis.text import visible
+from kvscope.analysis.why.beside_prefill import PrefillNeighbours
 from kvscope.analysis.why.instant import WaitingInstant, waiting_instant
 from kvscope.analysis.why.journal import Queues, StepNote, walk
 from kvscope.analysis.why.missed import missed_answer
@@ -155,6 +156,7 @@ class _Life:
         self._last_lookup: int | None = None
         self._arrival: ev.RequestArrived | None = None
         self._shares_of: dict[int, dict[str, int]] = {}
+        self._beside_prefill = PrefillNeighbours()
         self._priorities: dict[str, int] = {}
 
     def add(self, note: StepNote, queues: Queues, moment: Moment) -> None:
@@ -175,8 +177,9 @@ class _Life:
                     self._hit_tokens += hit_tokens
                 case _:
                     pass
+        facts = remembered(self._timeline).facts(moment)
+        self._beside_prefill.add(note, facts.shares, queues.waiting)
         if note.is_running and note.share is None:
-            facts = remembered(self._timeline).facts(moment)
             self._shares_of[note.step] = {key: share.num_tokens for key, share in facts.shares.items()}
         for request_id, request in moment.state.requests.items():
             self._priorities.setdefault(request_id, request.priority)
@@ -190,7 +193,7 @@ class _Life:
         preempted = self._preemptions.answer()
         refused = None if self._admissions else self._last_lookup
         missed = missed_answer(self._timeline, self._request_id, last_step, self._admissions, refused)
-        slow = slow_answer(self._request_id, self._notes, self._arrival, self._shares_of)
+        slow = slow_answer(self._request_id, self._notes, self._arrival, self._shares_of, self._beside_prefill.records)
         return WhyAnswer(
             request=self._summary(row, waits, preempted),
             asked_step=step,

@@ -24,6 +24,8 @@ def cache_sentences(request_id: str, answer: MissedAnswer) -> Iterator[Line]:
         yield sentence("●" if admission.hit_tokens else "○", *_admission_words(request_id, admission))
         if admission.difference is not None and admission.reason in _TELLS_DIFFERENCE:
             yield sentence("", *_difference_words(admission.difference))
+            if admission.difference.alike_blocks_behind:
+                yield sentence("", *_alike_words(admission.difference))
     if len(answer.admissions) > _MAX_ADMISSIONS:
         yield sentence("", dim(f"… {count(len(answer.admissions) - _MAX_ADMISSIONS, 'more admission')}"))
     for duplicate in answer.duplicates[:_MAX_ADMISSIONS]:
@@ -111,6 +113,14 @@ def _miss_words(admission: Admission) -> list[Part]:
             return ["its next block is shared with ", *match, f" ({shared}), which had not computed it yet"]
         case _:
             return ["its next block is shared with ", *match, f" ({shared}), which ended before it was full"]
+
+
+def _alike_words(difference: Difference) -> list[Part]:
+    blocks = count(difference.alike_blocks_behind, "block")
+    return [
+        strong(f"behind it {count(difference.alike_behind, 'token')} on end are alike"),
+        f" ({blocks}), but no block hits behind a difference: what differs would have to stand behind them",
+    ]
 
 
 def _difference_words(difference: Difference) -> list[Part]:

@@ -7,6 +7,8 @@ the cache held at that moment.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import SequenceMatcher
+from itertools import takewhile
 
 from kvscope import events as ev
 from kvscope.analysis.token_view import request_text, request_token_ids
@@ -26,6 +28,8 @@ from kvscope.replay.timeline import Timeline
 MAX_MATCHES = 16
 _TOKENS_BEFORE, _TOKENS_AFTER = 3, 6
 """Tokens of text shown around a first difference."""
+_NEAR = 256
+"""Tokens behind a first difference among which what is alike again is looked for."""
 
 
 def missed_answer(
@@ -77,7 +81,7 @@ def _admission(timeline: Timeline, history: CacheHistory, step: int, event: ev.P
     at_cap = num_hit >= cap_blocks
     difference = None
     if best is not None and shared < num_tokens:
-        difference = _difference(timeline, history, step, best.request_id, shared, size)
+        difference = _difference(timeline, history, step, best.request_id, shared, num_tokens, size)
     return Admission(
         step=step,
         kind=kind,  # type: ignore[arg-type]
@@ -226,12 +230,15 @@ def _lost(publication: Publication) -> Lost:
 
 
 def _difference(
-    timeline: Timeline, history: CacheHistory, step: int, other_id: str, position: int, size: int
+    timeline: Timeline, history: CacheHistory, step: int, other_id: str, position: int, num_tokens: int, size: int
 ) -> Difference:
+    """Tells the first token that differs, and how much is alike again behind it."""
     start, stop = max(position - _TOKENS_BEFORE, 0), position + _TOKENS_AFTER
     num_known = history.relatives[other_id].num_known
     other = request_token_ids(timeline, other_id, step, position, min(position + 1, num_known))
     mine = history.token_ids[position : position + 1]
+    others = request_token_ids(timeline, other_id, step, position, num_known)
+    alike = _alike(history.token_ids[position:num_tokens], others)
     return Difference(
         other_id=other_id,
         token_position=position,
@@ -241,4 +248,13 @@ def _difference(
         other_token_id=other[0] if other else None,
         text=request_text(timeline, history.request_id, step, start, stop),
         other_text=request_text(timeline, other_id, step, start, min(stop, num_known)),
+        alike_behind=alike,
+        alike_blocks_behind=alike // size,
     )
+
+
+def _alike(mine: Sequence[int], other: Sequence[int]) -> int:
+    """Returns the length of the longest run of tokens that begins near the beginning of both, wherever in each."""
+    near = SequenceMatcher(None, mine[:_NEAR], other[:_NEAR], autojunk=False).find_longest_match()
+    behind = zip(mine[near.a + near.size :], other[near.b + near.size :], strict=False)
+    return near.size + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], behind))

@@ -61,6 +61,11 @@ class Difference:
     text: str
     """The request's tokens from a few before the difference on."""
     other_text: str
+    alike_behind: int
+    """Tokens on end that both have again behind it: the longest such run that begins near it. None of them can hit: a
+    block is found by all tokens before it."""
+    alike_blocks_behind: int
+    """Whole blocks that many tokens would fill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

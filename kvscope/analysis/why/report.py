@@ -40,6 +40,7 @@ def report(answer: WhyAnswer) -> list[Section]:
     if answer.preempted.resumptions:
         sections.append(Section("AFTER EACH PREEMPTION", tuple(preempted_report.resumption_table(answer.preempted))))
     sections.append(Section("ITS PREFILL", tuple(slow_report.chunk_lines(answer.slow))))
+    sections.append(Section("BESIDE ITS PREFILL", tuple(slow_report.beside_prefill_lines(answer.slow))))
     sections.append(Section("OTHERS' PREFILL IN ITS STEPS", tuple(slow_report.shared_prefill_lines(answer.slow))))
     sections.append(Section("ITS WORST GAPS", tuple(slow_report.gap_lines(request_id, answer.slow))))
     return [section for section in sections if section.lines]

@@ -14,7 +14,15 @@ from statistics import median
 
 from kvscope import events as ev
 from kvscope.analysis.why.journal import StepNote
-from kvscope.analysis.why.slow_records import Basis, FirstToken, Gap, PrefillStep, SharedPrefill, SlowAnswer
+from kvscope.analysis.why.slow_records import (
+    Basis,
+    BesidePrefill,
+    FirstToken,
+    Gap,
+    PrefillStep,
+    SharedPrefill,
+    SlowAnswer,
+)
 
 MAX_GAPS = 1000
 
@@ -34,7 +42,11 @@ class _Split:
 
 
 def slow_answer(
-    request_id: str, notes: Sequence[StepNote], arrival: ev.RequestArrived | None, shares_of: dict[int, dict[str, int]]
+    request_id: str,
+    notes: Sequence[StepNote],
+    arrival: ev.RequestArrived | None,
+    shares_of: dict[int, dict[str, int]],
+    beside_prefill: tuple[BesidePrefill, ...],
 ) -> SlowAnswer:
     """Returns the answer over a request's steps. `shares_of`: everybody's tokens, of steps in which it got nothing."""
     usual = _usual_decode_ns(request_id, notes)
@@ -47,6 +59,7 @@ def slow_answer(
         gaps=tuple(gaps[:MAX_GAPS]),
         num_gaps=len(gaps),
         shared_prefill=_shared_prefill(request_id, notes, usual),
+        beside_prefill=beside_prefill,
         steps_skipped=tuple(note.step for note in notes if note.is_running and note.share is None),
         waiting_for_budget=tuple(note.step for note in notes if note.is_waiting and note.stop == "budget"),
         usual_decode_ns=usual,

@@ -33,6 +33,17 @@ class SharedPrefill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BesidePrefill:
+    """Another request in steps in which this one computed its prompt."""
+
+    request_id: str
+    shared_steps: tuple[int, ...]
+    """Steps in which it got tokens too."""
+    steps_without_budget: tuple[int, ...]
+    """Steps in which it waited while their budget was used up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FirstToken:
     """TTFT, in the parts that follow one another. Steps exactly, ns where there is a clock."""
 
@@ -98,6 +109,8 @@ class SlowAnswer:
     """All of them; `gaps` may be cut."""
     shared_prefill: tuple[SharedPrefill, ...]
     """The one with the most tokens first."""
+    beside_prefill: tuple[BesidePrefill, ...]
+    """Whom its own prefill kept company, or waiting."""
     steps_skipped: tuple[int, ...]
     """Steps in which it ran and got nothing."""
     waiting_for_budget: tuple[int, ...]

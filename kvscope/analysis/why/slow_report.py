@@ -12,6 +12,7 @@ from kvscope.analysis.why.words import (
     milliseconds,
     names,
     span_of,
+    steps_in_short,
     steps_listed,
     steps_words,
     tokens_by_request,
@@ -20,6 +21,7 @@ from kvscope.analysis.why.words import (
 _MAX_CHUNKS = 16
 _MAX_GAPS = 5
 _MAX_SHARED = 5
+_MAX_BESIDE = 12
 
 
 def first_token_sentence(answer: SlowAnswer) -> Line | None:
@@ -113,6 +115,24 @@ def shared_prefill_lines(answer: SlowAnswer) -> Iterator[Line]:
         yield from table(("request", "steps", "tokens", "of the step", "added", "which"), rows, right=(1, 2, 3, 4))
     if len(answer.shared_prefill) > _MAX_SHARED:
         yield sentence("", dim(f"… {len(answer.shared_prefill) - _MAX_SHARED} more"))
+
+
+def beside_prefill_lines(answer: SlowAnswer) -> Iterator[Line]:
+    """Whom its own prefill kept company, or waiting, where it took several steps."""
+    if len(answer.first_token.chunks) < 2:
+        return
+    rows: list[list[Part]] = []
+    for beside in answer.beside_prefill[:_MAX_BESIDE]:
+        row: list[Part] = [request(beside.request_id)]
+        for steps in (beside.shared_steps, beside.steps_without_budget):
+            row += [str(len(steps)), steps_in_short(steps)] if steps else ["-", ""]
+        rows.append(row)
+    if rows:
+        yield from table(("request", "shared", "steps", "no budget", "steps"), rows, right=(1, 3))
+    if any(beside.steps_without_budget for beside in answer.beside_prefill):
+        yield sentence("", dim("no budget: it waited while the budget of these steps was used up"))
+    if len(answer.beside_prefill) > _MAX_BESIDE:
+        yield sentence("", dim(f"… {len(answer.beside_prefill) - _MAX_BESIDE} more"))
 
 
 def budget_sentences(answer: SlowAnswer) -> Iterator[Line]:

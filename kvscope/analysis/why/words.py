@@ -10,6 +10,7 @@ from kvscope.analysis.why.trials import StillBlocked
 from kvscope.events import QueueTest
 
 MAX_NAMES = 4
+_MAX_RUNS = 3
 _NS_PER_MS = 1e6
 _MS_AS_SECONDS = 10_000
 
@@ -52,6 +53,12 @@ def steps_listed(steps: Sequence[int]) -> str:
         else:
             runs.append([step, step])
     return ", ".join(span_of(first, last) for first, last in runs)
+
+
+def steps_in_short(steps: Sequence[int]) -> str:
+    """Returns the steps as listed where they are few runs, else between which they lie."""
+    words = steps_listed(steps)
+    return words if words.count(",") < _MAX_RUNS else f"between {steps[0]} and {steps[-1]}"
 
 
 def names(request_ids: Sequence[str], limit: int = MAX_NAMES) -> list[Part]:

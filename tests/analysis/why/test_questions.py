@@ -187,7 +187,30 @@ def test_a_system_prompt_that_changes_with_every_request() -> None:
         "other_token_id": ord("1"),
         "text": "0:02, be ",
         "other_text": "0:01, be ",
+        "alike_behind": len(", be kind"),
+        "alike_blocks_behind": 2,
     }
+
+
+def test_what_is_alike_behind_a_difference_is_found_where_it_stands_later() -> None:
+    """One writes two letters where the other writes five; behind them 13 tokens are alike, then one differs again."""
+    run = (
+        scenario(blocks=64, block_size=4)
+        .request("Ann", "to Ann: be kind to me.", reply="xx")
+        .request("Bob", "to Robert: be kind to us.", reply="xx", at=3)
+        .run()
+    )
+    difference = _admission(run, "Bob")["difference"]
+    assert (difference["token_position"], difference["text"]) == (3, "to Robert")
+    assert difference["alike_behind"] == len(": be kind to ")
+    assert difference["alike_blocks_behind"] == 3
+
+
+def test_a_long_text_that_is_alike_behind_a_difference_is_counted_whole() -> None:
+    lines = "one line of many; " * 30
+    made = scenario(blocks=512, budget=1024, max_model_len=1024).request("Ann", f"to Ann: {lines}", reply="x")
+    difference = _admission(made.request("Bob", f"to Bob: {lines}", at=3).run(), "Bob")["difference"]
+    assert difference["alike_behind"] == len(f": {lines}")
 
 
 def test_the_second_round_of_a_chat_hits_all_that_was_computed_of_the_first() -> None:
