@@ -133,7 +133,8 @@ def _penalize_output(logits: torch.Tensor, row: SamplingRow) -> None:
 
 def _sample_random(logits: torch.Tensor, settings: list[SamplingParams], uniforms: list[float]) -> torch.Tensor:
     """Samples rows of float32 logits `[num_rows, vocab_size]`, one uniform number each; returns `[num_rows]`."""
-    temperatures = torch.tensor([s.temperature for s in settings], device=logits.device)
+    # Divided by less, float32 would be infinite.
+    temperatures = torch.tensor([max(s.temperature, 1e-30) for s in settings], device=logits.device)
     probs = torch.softmax(logits / temperatures[:, None], -1)
     result = torch.empty(len(settings), dtype=torch.int64, device=logits.device)
     uniform = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)

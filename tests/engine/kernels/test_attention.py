@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
@@ -158,6 +159,21 @@ def test_is_what_the_torch_path_gives() -> None:
     out = paged_attention(query, cache.key[1], cache.value[1], batch, scale=0.125)
 
     assert_close(out.view(19, -1), torch_path.paged_attention(query, 1, cache, metadata, 0.125))
+
+
+def test_blocks_far_into_a_large_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind 2**31 numbers, where 32 bits are too few; memory that nobody touches takes none."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)
+    step = attention_step(torch.bfloat16, (2, 1), 128, 64, [(70, 2), (65, 1)])
+    num_blocks = (1 << 31) // (64 * 128) + len(step.key_cache)
+    pool = torch.empty((num_blocks, 1, 64, 128), dtype=torch.bfloat16)
+    pool[-len(step.key_cache) :] = step.key_cache
+    batch = dataclasses.replace(step.batch, block_tables=step.batch.block_tables + num_blocks - len(step.key_cache))
+
+    out = paged_attention(step.query, pool, pool, batch, scale=step.scale, num_splits=1)
+
+    near = paged_attention(step.query, step.key_cache, step.key_cache, step.batch, scale=step.scale, num_splits=1)
+    assert torch.equal(out, near)
 
 
 def test_a_step_of_nothing() -> None:

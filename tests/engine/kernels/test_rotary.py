@@ -77,6 +77,19 @@ def test_queries_keys_and_values(
     assert torch.equal(value_cache.nan_to_num(9.0), expected_values.nan_to_num(9.0))
 
 
+def test_slots_far_into_a_large_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind 2**31 numbers, where 32 bits are too few; memory that nobody touches takes none."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)
+    num_blocks = (1 << 31) // (64 * 128) + 2
+    pool = torch.empty((num_blocks, 1, 64, 128), dtype=torch.bfloat16)
+    qkv, table = torch.randn(1, 3 * 128).to(torch.bfloat16), torch.ones(1, 64)
+
+    slots = torch.tensor([num_blocks * 64 - 1])
+    rotate_and_cache(qkv, torch.zeros(1, dtype=torch.int64), table, table * 0, pool, pool, slots, num_heads=1)
+
+    assert torch.equal(pool[-1, 0, 63], qkv[0, -128:])
+
+
 def test_refuses_what_does_not_fit() -> None:
     cache = torch.zeros(4, 2, 8, 64)
     tokens = torch.zeros(3, dtype=torch.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -198,7 +199,7 @@ def test_logits_that_are_no_numbers() -> None:
 
 @pytest.mark.usefixtures("_small_tiles")
 def test_candidates_are_read_only_where_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an earlier step left behind them would win if it were read."""
+    """What an earlier step left behind them would win if it were read; also where only -inf keeps tokens out."""
 
     def left_behind(shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.full(shape, float("inf"), dtype=dtype, device=device)
@@ -206,8 +207,27 @@ def test_candidates_are_read_only_where_they_were_written(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch, "empty", left_behind)
     torch.manual_seed(6)
     logits, rows = torch.randn(2, 100), [Row(top_k=5, seed=1), Row(top_k=16, seed=2)]
+    few, row = torch.full((1, 12), -math.inf), [Row(seed=3)]
+    few[0, [2, 9]] = 0.0
 
     assert draw(logits, rows) == expected(logits, rows)
+    assert draw(few, row) == expected(few, row)
+
+
+@pytest.mark.usefixtures("_small_tiles")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # products that are -inf, as they should, or discarded
+def test_temperatures_at_the_ends_of_float32() -> None:
+    torch.manual_seed(8)
+    logits = torch.randn(4, 100) * 9
+    filters = [{}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.2}]
+
+    def rows(temperature: float) -> list[Row]:
+        return [Row(temperature, seed=seed, **settings) for seed, settings in enumerate(filters)]  # type: ignore[arg-type]
+
+    for cold in (1e-39, 1e-6):
+        assert draw(logits, rows(cold)) == logits.argmax(-1).tolist()
+    for hot in (1e6, math.inf):  # noise alone decides
+        assert draw(logits, rows(hot)) == expected(logits, rows(1e6))
 
 
 def test_refuses_what_does_not_fit() -> None:

@@ -40,6 +40,11 @@ def expect(kept: list[float]) -> list[float]:
     return [p / sum(kept) for p in kept] + [0.0] * (len(PROBS) - len(kept))
 
 
+@pytest.mark.parametrize("temperature", [1e-6, 1e-39, 1e-300])
+def test_next_to_no_temperature_is_greedy(temperature: float) -> None:
+    assert frequencies(LOGITS * 30, 20, temperature=temperature) == [1.0, 0, 0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("settings", "kept"),
     [

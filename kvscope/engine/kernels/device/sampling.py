@@ -54,7 +54,8 @@ def sample_kernel(
                 candidates_ptr + row.to(tl.int64) * MAX_CANDIDATES,
                 candidate_ids_ptr + row.to(tl.int64) * MAX_CANDIDATES,
                 peak,
-                1.0 / temperature,
+                # Of a temperature that is next to nothing the opposite would be infinite, and times 0 no number.
+                1.0 / tl.maximum(temperature, 1e-30),
                 tl.where(top_k < VOCAB_SIZE, top_k, 0),
                 tl.load(top_ps_ptr + row),
                 tl.load(min_ps_ptr + row),
@@ -130,7 +131,8 @@ def _sample(
                 TILE,
             )
     if num_kept <= MAX_CANDIDATES:
-        _write_out(row_ptr, candidates_ptr, candidate_ids_ptr, threshold, VOCAB_SIZE, TILE)
+        # Without filters nobody has counted: of a small vocabulary fewer may be kept than there are.
+        num_kept = _write_out(row_ptr, candidates_ptr, candidate_ids_ptr, threshold, VOCAB_SIZE, TILE)
         threshold = _exact(candidates_ptr, num_kept, threshold, peak, scale, top_k, top_p, least_mass, TILE)
         token_id = _draw_candidate(
             candidates_ptr, candidate_ids_ptr, num_kept, threshold, peak, scale, seed, index, VOCAB_SIZE, TILE // 2
@@ -222,7 +224,7 @@ def _look(logits_ptr, num_logits, threshold, peak, scale, TILE: tl.constexpr):
 
 @triton.jit
 def _write_out(row_ptr, candidates_ptr, candidate_ids_ptr, threshold, VOCAB_SIZE: tl.constexpr, TILE: tl.constexpr):
-    """Writes the logits kept and their token ids, in the order of the ids."""
+    """Writes the logits kept and their token ids, in the order of the ids; returns how many they are."""
     num_before = 0
     for first in tl.range(0, VOCAB_SIZE, TILE, num_stages=4):
         token_ids = first + tl.arange(0, TILE)
@@ -234,6 +236,7 @@ def _write_out(row_ptr, candidates_ptr, candidate_ids_ptr, threshold, VOCAB_SIZE
         num_before += tl.sum(is_kept.to(tl.int32), 0)
     # Other threads of this program read them next.
     tl.debug_barrier()
+    return num_before
 
 
 @triton.jit

@@ -112,13 +112,13 @@ def test_queries_and_keys_are_rotated_and_written(kernels: NativeKernels, *, has
     key, value = (torch.full((len(batch.block_ids) + 1, num_kv_heads, block_size, head_dim), POISON, dtype=BF16),) * 2
     value = value.clone()
     query = kernels.rotate_and_cache(
-        qkv, batch, angles.cos(), angles.sin(), key, value, num_heads=num_heads, qk_norm=norm, eps=1e-5
+        qkv, batch, angles.cos(), angles.sin(), key, value, num_heads=num_heads, qk_norm=norm, eps=0.3
     )
 
     heads = qkv.view(num_tokens, -1, head_dim).double()
     qk = heads[:, :num_qk_heads]
     if norm is not None:
-        qk = torch.nn.functional.rms_norm(qk, (head_dim,), None, 1e-5) * norm.double()
+        qk = torch.nn.functional.rms_norm(qk, (head_dim,), None, 0.3) * norm.double()
     chosen = angles.double()[batch.positions]
     rotated = apply_rotary(qk, torch.cat([chosen, chosen], -1).cos()[:, None], chosen.sin()[:, None])
     assert_near(query, rotated[:, :num_heads], mean=3e-3)
@@ -128,6 +128,29 @@ def test_queries_and_keys_are_rotated_and_written(kernels: NativeKernels, *, has
         assert_near(by_slot[slots], expected, mean=3e-3)
         by_slot[slots] = POISON
         assert bool((by_slot == POISON).all()), "something else was written"
+
+
+def test_blocks_far_into_a_large_pool(kernels: NativeKernels) -> None:
+    """Behind 2**31 numbers, where 32 bits are too few; memory that nobody touches takes none."""
+    batch = ragged([(70, 2)], 64)
+    num_blocks = (1 << 31) // (64 * 128) + 2
+    batch = dataclasses.replace(
+        batch,
+        block_ids=torch.tensor([num_blocks - 1, num_blocks - 2], dtype=torch.int32),
+        slot_mapping=torch.tensor([6, 7]) + (num_blocks - 2) * 64,
+    )
+    pool = torch.empty((num_blocks, 1, 64, 128), dtype=BF16)
+    pool[-2:] = random(2, 1, 64, 128)
+    near = pool[-2:].clone()
+    qkv, tables = random(2, 3 * 128, seed=2), torch.ones(72, 64)
+    query = kernels.rotate_and_cache(qkv, batch, tables, tables * 0, pool, pool, num_heads=1, qk_norm=None, eps=1e-5)
+    near[0, 0, 6:8] = qkv[:, -128:]
+    assert torch.equal(pool[-2:], near)
+    keys = near[[1, 0]].reshape(-1, 128)[:72].double()
+    scores = (query[:, 0].double() @ keys.T).masked_fill(torch.arange(72) > torch.tensor([[70], [71]]), float("-inf"))
+    assert_near(
+        kernels.paged_attention(query, pool, pool, batch, scale=1.0)[:, 0], scores.softmax(-1) @ keys, mean=2e-3
+    )
 
 
 def test_the_norm_adds_the_residual_first(kernels: NativeKernels) -> None:

@@ -49,7 +49,12 @@ def all_logits(runner: TorchModelRunner | NativeModelRunner, spy: Spy) -> torch.
 
 def run(model: Model, kind: type[TorchModelRunner | NativeModelRunner]) -> torch.Tensor:
     spy = Spy()
-    return all_logits(kind(model.decoder, num_blocks=64, block_size=8, sampler=spy), spy)
+    runner = kind(model.decoder, num_blocks=64, block_size=8, sampler=spy)
+    logits = all_logits(runner, spy)
+    for cache in (runner.kv_cache.key, runner.kv_cache.value):
+        assert not cache[:, 0].any(), "something was written to the null block"
+        assert cache[:, 1:].any()
+    return logits
 
 
 @pytest.mark.parametrize("family", ["llama3", "llama_biases", "smollm2", "qwen2", "qwen3"])
