@@ -19,8 +19,10 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import traceback
@@ -193,6 +195,11 @@ def _describe_machine(rows: Rows, is_dry: bool) -> None:
         rows.add("triton", triton.__version__)
     except ImportError:
         rows.add("triton", "not installed")
+    # Triton compiles its launchers in C once: without a compiler or Python's headers no kernel starts.
+    compiler = os.environ.get("CC") or next(filter(shutil.which, ("gcc", "clang", "cc")), "none")
+    rows.add("C compiler", compiler)
+    has_headers = (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file()
+    rows.add("Python's C headers", "there" if has_headers else "missing")
     rows.add("platform", f"{platform.system()} {platform.release()}, {os.cpu_count()} cores")
     rows.add("runs on", "CPU, Triton's interpreter" if is_dry else "GPU")
     if is_dry:
