@@ -69,15 +69,14 @@ def _tables(state: EngineState) -> list[BlockGroup]:
 
 
 def _cached(state: EngineState) -> list[int]:
-    """Returns the free blocks that can be hit, by who computed them. Grouped first: one large sort takes thrice as
-    long as many small ones."""
+    """Returns the free blocks that can be hit, by who computed them, its index, its id. Sorted owner by owner and as
+    numbers, in the order in which they were published: half sorted already, and much quicker than all at once."""
     by_owner: dict[str, list[int]] = {}
-    cached = state.cached_from
-    for block_id in cached.keys() & state.free_queue.keys():
-        owner = cached[block_id][0]
-        if owner in by_owner:
-            by_owner[owner].append(block_id)
-        else:
-            by_owner[owner] = [block_id]
-    place = cached.__getitem__
-    return [block_id for owner in sorted(by_owner) for block_id in sorted(by_owner[owner], key=place)]
+    num_blocks, free_queue = len(state.ref_cnts), state.free_queue
+    for block_id, (owner, index) in state.cached_from.items():
+        if block_id in free_queue:
+            if owner in by_owner:
+                by_owner[owner].append(index * num_blocks + block_id)
+            else:
+                by_owner[owner] = [index * num_blocks + block_id]
+    return [number % num_blocks for owner in sorted(by_owner) for number in sorted(by_owner[owner])]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from kvscope.analysis.pool_order import BlockGroup, PoolOrder, block_groups
+from kvscope.replay.memory import MemoryTimeline
+from kvscope.replay.timeline import Moment
+from kvscope.state import EngineState
 from tests.analysis.reading import read
 from tests.analysis.runs import preempting, sharing
 from tests.builders import CheckedRun, scenario
@@ -50,3 +55,17 @@ def test_a_table_whose_ids_fall_stays_in_its_order_when_it_is_cached_only() -> N
     """x frees its tail first, so that a takes block 2 before block 1."""
     run = scenario(blocks=3).request("x", "abcdefgh").request("a", "ABCDEFGH", at=1).run()
     assert groups(run, len(run.sink.steps) - 1, "owner") == [BlockGroup("cached", [2, 1])]
+
+
+def test_two_blocks_of_one_origin_stand_by_id_whichever_was_published_first() -> None:
+    found = [
+        EngineState(
+            ref_cnts=[0] * 4,
+            free_queue=OrderedDict.fromkeys([3, 2, 1]),
+            cached_from={block_id: ("b", 0) if block_id == 2 else ("a", 5) for block_id in block_ids},
+        )
+        for block_ids in ([3, 2, 1], [1, 2, 3])
+    ]
+    timeline = MemoryTimeline()
+    for state in found:
+        assert block_groups(timeline, Moment(0, state, ()), "owner") == [BlockGroup("cached", [1, 3, 2])]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from operator import itemgetter
 
 from kvscope.analysis.pool_order import BlockGroup, PoolOrder
@@ -128,8 +127,9 @@ class OrderedPool:
         """Returns where blocks stand."""
         if not self.labels:
             return frozenset(block_ids)
-        wanted = set(block_ids)
-        return frozenset(place for place, block_id in enumerate(self.order) if block_id in wanted)
+        if not block_ids:
+            return frozenset()
+        return frozenset(compress(range(len(self.order)), map(set(block_ids).__contains__, self.order)))
 
     def cell_of(self, block_id: int) -> tuple[int, ...]:
         """Returns the blocks of the cell in which a block is drawn, in the order of the map; itself if it is not."""
@@ -172,29 +172,28 @@ def ordered_pool(
     sizes = [len(group.block_ids) for group in groups]
     grouped = _grid(sizes, width, height, label_columns, LEVELS[: max(level + 1, NUM_LEVELS_FOR_GROUPS)])
     grid = grouped or flowing
-    places = array("i")
+    places: list[int] = []
     for group in groups:
         places.extend(group.block_ids)
         if grouped is not None and group is not groups[-1]:
             places.extend([-1] * (-len(places) % grid.blocks_per_row))
+    in_order = itemgetter(*places, -1, -1)  # of two places at least: of one it would return no tuple
+
+    def by_place(by_block: bytes, no_block: int) -> bytes:
+        """A place of -1 takes the one behind the last."""
+        return bytes(in_order(by_block + bytes((no_block,))))[:-2]
+
     return OrderedPool(
         view=dataclasses.replace(
             pool,
-            status=_by_place(pool.status, places, NO_BLOCK),
-            change=_by_place(pool.change, places, 0),
-            ref_cnt=_by_place(pool.ref_cnt, places, 0) if grid.blocks_per_cell == 1 else b"",
+            status=by_place(pool.status, NO_BLOCK),
+            change=by_place(pool.change, 0),
+            ref_cnt=by_place(pool.ref_cnt, 0) if grid.blocks_per_cell == 1 else b"",
         ),
         grid=grid,
         order=places,
         labels=tuple(_labels(groups, grid, is_grouped=grouped is not None)),
     )
-
-
-def _by_place(by_block: bytes, places: array[int], no_block: int) -> bytes:
-    """Returns the bytes in another order; a place of -1 takes the one behind the last."""
-    if len(places) < 2:
-        return bytes(map((by_block + bytes((no_block,))).__getitem__, places))
-    return bytes(itemgetter(*places)(by_block + bytes((no_block,))))
 
 
 def _label_columns(pool: PoolView, groups: Sequence[BlockGroup], width: int) -> int:
