@@ -20,6 +20,8 @@ With TRITON_INTERPRET=1 in the environment before the first import they run on a
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
 
 import torch
 
@@ -47,6 +49,8 @@ def unavailable_reason(device: torch.device) -> str | None:
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     if version < MIN_TRITON:
         return f"triton {triton.__version__} is older than {_dotted(MIN_TRITON)}"
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        return "no C compiler (gcc, clang), with which Triton makes what launches a kernel"
     return None
 
 

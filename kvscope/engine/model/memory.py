@@ -18,6 +18,7 @@ _LIBRARY_BYTES = 256 << 20
 """cuBLAS's workspaces (32 MiB a stream on Hopper), compiled kernels, what the allocator loses between blocks."""
 _MAX_DEFAULT_BYTES = 1 << 30
 """A debugger shares the machine with what is being debugged: by default no more than 1 GiB of KV on a CPU."""
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_memory_bytes(device: torch.device) -> int | None:
@@ -27,7 +28,8 @@ def free_memory_bytes(device: torch.device) -> int | None:
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return min(int(line.split()[1]) * 1024, _cgroup_memory_left() or 1 << 62)
+                left = _cgroup_memory_left()
+                return min(int(line.split()[1]) * 1024, 1 << 62 if left is None else left)
     except OSError:
         pass
     try:
@@ -119,16 +121,18 @@ def choose_num_threads(*, leaves_a_core: bool = True) -> int:
 
 
 def _cgroup_memory_left() -> int | None:
+    """Returns the rest of a container's memory; pages of files that were only read count as free, as they are."""
     try:
-        root = Path("/sys/fs/cgroup")
-        return int((root / "memory.max").read_text()) - int((root / "memory.current").read_text())
-    except (OSError, ValueError):
+        limit, used = (int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        parts = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        return max(limit - used + int(parts["inactive_file"]), 0)
+    except (OSError, ValueError, KeyError):
         return None
 
 
 def _cgroup_cores() -> int | None:
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
         return max(1, int(quota) // int(period))
     except (OSError, ValueError):
         return None

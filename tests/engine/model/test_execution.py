@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 
+from kvscope.engine.kernels import unavailable_reason
 from kvscope.engine.model.execution import ExecutionPath, choose_path, problem_of, unsupported_shape
 from kvscope.engine.model.memory import choose_num_gpu_blocks, gpu_step_bytes
 from kvscope.engine.model.toy import toy_config
@@ -59,6 +60,22 @@ def test_a_model_that_the_kernels_were_not_written_for_is_torchs() -> None:
     small = "the kernels have no head_dim 16, only 64, 80, 96 and 128"
     assert unsupported_shape(toy_config(), torch.float32, 16) == small
     assert problem_of(CPU, config, torch.float64, 16) == "kvscope's own kernels have no float64"
+
+
+def test_what_keeps_the_gpus_kernels_from_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked in this order; with all there, nothing does."""
+    assert unavailable_reason(CPU) == "device cpu is no CUDA GPU"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert unavailable_reason(GPU) == "torch finds no CUDA GPU"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert unavailable_reason(GPU) == "compute capability 7.5 is below 8.0"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert unavailable_reason(GPU) == ("no C compiler (gcc, clang), with which Triton makes what launches a kernel")
+    monkeypatch.setenv("CC", "gcc")
+    assert unavailable_reason(GPU) is None
 
 
 def test_a_steps_memory_is_set_aside_before_the_pool() -> None:

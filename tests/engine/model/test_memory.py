@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
+import torch
 
 from kvscope.engine.model import memory
 from kvscope.engine.model.loader import Model
-from kvscope.engine.model.memory import check_fits, choose_num_gpu_blocks, choose_num_threads
+from kvscope.engine.model.memory import check_fits, choose_num_gpu_blocks, choose_num_threads, free_memory_bytes
 from kvscope.errors import ModelError
 
 GIB = 1 << 30
@@ -65,6 +67,22 @@ def test_a_pool_larger_than_the_memory_is_refused(toy: Model) -> None:
     )
     with pytest.raises(ModelError, match=r"^1,000,000,000 blocks need"):
         toy.new_runner(num_blocks=10**9, block_size=16)
+
+
+def test_a_containers_memory_is_what_its_limit_leaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What was only read from files is given back when memory is short; a full container is no unlimited one."""
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    cpu = torch.device("cpu")
+    whole = free_memory_bytes(cpu)
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    (tmp_path / "memory.stat").write_text("anon 300\ninactive_file 700\n")
+    assert whole is not None
+    assert (free_memory_bytes(cpu) or 0) > whole // 2
+    (tmp_path / "memory.max").write_text("1100\n")
+    assert free_memory_bytes(cpu) == 800
+    (tmp_path / "memory.max").write_text("200\n")
+    assert free_memory_bytes(cpu) == 0
 
 
 def test_threads_follow_the_usual_variable(monkeypatch: pytest.MonkeyPatch) -> None:
