@@ -10,7 +10,7 @@ from itertools import islice
 
 from kvscope import events as ev
 from kvscope.engine.scheduling import rules
-from kvscope.engine.scheduling.block_pool import NULL_BLOCK, BlockPool, ReleasedBlocks
+from kvscope.engine.scheduling.block_pool import BlockPool, ReleasedBlocks
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.request import Request
 from kvscope.engine.scheduling.rules import Shortage
@@ -142,7 +142,7 @@ class KVCacheManager:
                     ev.BlockEvicted(
                         request_id=request.request_id,
                         block_ids=tuple(taken.evicted_block_ids),
-                        block_hashes=tuple(map(rules.short_hash, taken.evicted_hashes)),
+                        block_hashes=rules.short_hashes(taken.evicted_hashes),
                     )
                 )
             self._events.append(ev.BlockAllocated(request_id=request.request_id, block_ids=tuple(taken.block_ids)))
@@ -164,8 +164,8 @@ class KVCacheManager:
                     request_id=request.request_id,
                     first_index=first,
                     block_ids=tuple(block_ids),
-                    block_hashes=tuple(map(rules.short_hash, hashes)),
-                    duplicate_of=() if all(i == NULL_BLOCK for i in duplicate_of) else tuple(duplicate_of),
+                    block_hashes=rules.short_hashes(hashes),
+                    duplicate_of=tuple(duplicate_of) if any(duplicate_of) else (),
                 )
             )
 

@@ -7,6 +7,8 @@ cannot differ. Knows no queue, no pool and no event: figures in, a number or a v
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -69,6 +71,14 @@ def block_hashes(token_ids: Sequence[int], block_size: int, extra: tuple[str, ..
 def short_hash(block_hash: bytes) -> int:
     """Returns a hash as events carry it: its first eight bytes as an unsigned number."""
     return int.from_bytes(block_hash[:8], "big")
+
+
+def short_hashes(block_hashes: Sequence[bytes]) -> tuple[int, ...]:
+    """Returns the same of several hashes: while recording, of every block that a prefill evicts or publishes."""
+    numbers = array("Q", b"".join(block_hashes))[:: HASH_BYTES // 8]
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return tuple(numbers)
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------

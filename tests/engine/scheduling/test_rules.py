@@ -50,6 +50,9 @@ def test_hashes_can_be_extended_block_by_block() -> None:
 
 def test_the_short_hash_is_the_first_eight_bytes() -> None:
     assert rules.short_hash(bytes([255] * 8 + [1] * 8)) == 2**64 - 1
+    hashes = [bytes([255] * 8 + [1] * 8), bytes([0, 1, 2, 3, 4, 5, 6, 7] + [9] * 8)]
+    assert rules.short_hashes(hashes) == (2**64 - 1, 0x01020304050607)
+    assert rules.short_hashes([]) == ()
 
 
 @pytest.mark.parametrize(
