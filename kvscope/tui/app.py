@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from textual import events
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
@@ -153,6 +154,10 @@ class KvscopeApp(App[None]):
     def push_screen(self, screen: Any, *arguments: Any, **options: Any) -> Any:
         """Opens a screen, with the keys as they are configured."""
         return super().push_screen(self._with_keys(screen), *arguments, **options)
+
+    def pop_screen(self) -> AwaitComplete:
+        """Takes the uppermost screen away; the last one stays, whatever a burst of keys does to the palette."""
+        return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
     def _with_keys(self, screen: S) -> S:
         """Gives a screen its keys, once: by `App.set_keymap` it would be done at every key, in some milliseconds."""

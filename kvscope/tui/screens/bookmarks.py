@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from kvscope.analysis.text import visible
+from kvscope.tui.closing import Modal
 from kvscope.tui.screens.modals import Box, inner_width, say_in
 from kvscope.tui.view.lines import Line, Span, cut_line, fit, pad_line, put_behind
 from kvscope.tui.widgets.lines_view import LinesView
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_SHOWN = 12
 
 
-class NoteModal(ModalScreen[None]):
+class NoteModal(Modal[None]):
     """A line for the note. `put` returns an error to show, or None where the bookmark was kept."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "close", show=False)]
@@ -52,7 +52,7 @@ class NoteModal(ModalScreen[None]):
             say_in(self._message, error, "bad")
 
 
-class BookmarksModal(ModalScreen[None]):
+class BookmarksModal(Modal[None]):
     """All bookmarks by step; enter goes to one, `x` removes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

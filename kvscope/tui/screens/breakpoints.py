@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from kvscope.analysis.conditions import ConditionError
+from kvscope.tui.closing import Modal
 from kvscope.tui.screens.modals import Box, keys_of
 from kvscope.tui.view.breakpoints import breakpoint_lines, error_lines, fields_lines, hint_lines
 from kvscope.tui.view.lines import Line
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_SHOWN = 8
 
 
-class BreakpointsModal(ModalScreen[None]):
+class BreakpointsModal(Modal[None]):
     """A list above, a line to type below; `tab` goes from one to the other, esc closes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

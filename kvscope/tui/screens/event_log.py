@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
 from kvscope.analysis.event_log import BATCH_KINDS, KINDS, ROUTINE_KINDS, EventFilter
 from kvscope.analysis.event_subjects import block_of, request_of
 from kvscope.events import Event
+from kvscope.tui.closing import Modal
 from kvscope.tui.event_log import EventLog
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.modals import Box
@@ -35,7 +35,7 @@ NUM_SHORT_EVENT_ROWS = 5
 Kinds = frozenset[type[Event]]
 
 
-class LoggedKindsModal(ModalScreen[None]):
+class LoggedKindsModal(Modal[None]):
     """The kinds of events to list: space turns one on or off, `o` lists it alone, `a` all, `d` decisions."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

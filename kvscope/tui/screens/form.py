@@ -10,10 +10,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widgets import Input
 from textual.worker import Worker
 
+from kvscope.tui.closing import Modal
 from kvscope.tui.screens.modals import Box
 from kvscope.tui.view.form import (
     VALUE_COLUMNS,
@@ -77,7 +77,7 @@ class FieldInput(Input):
         self.cursor_position = len(self.value)
 
 
-class FormModal(ModalScreen[None]):
+class FormModal(Modal[None]):
     """Fields to fill in. Enter applies all of them, esc leaves everything as it was."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -9,11 +9,12 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widgets import Input
 
 from kvscope.analysis.spans import Span as WordSpan
 from kvscope.analysis.spans import wrap
+from kvscope.tui.closing import Modal
 from kvscope.tui.keymap import Keys
 from kvscope.tui.view.events import KINDS, EventKind
 from kvscope.tui.view.lines import Line, Span, cut_line, line_width
@@ -41,7 +42,7 @@ def say_in(view: LinesView, text: str, role: str) -> None:
     view.set_lines([tuple(Span(span.text, role) for span in row) for row in rows])
 
 
-class GotoModal(ModalScreen[None]):
+class GotoModal(Modal[None]):
     """A line to type, as after `:`. `go` returns an error to show, or None where it went."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "close", show=False)]
@@ -79,7 +80,7 @@ class GotoModal(ModalScreen[None]):
             say_in(self._message, error, "bad")
 
 
-class QuestionModal(ModalScreen[str | None]):
+class QuestionModal(Modal[str | None]):
     """A question with an answer a key. Returns the key of the answer, None where it was closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "close", show=False)]
@@ -104,7 +105,7 @@ class QuestionModal(ModalScreen[str | None]):
             self.dismiss(event.character)
 
 
-class TextModal(ModalScreen[None]):
+class TextModal(Modal[None]):
     """Lines to read, with `j k` and page keys. `lines` builds them for a width."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -160,7 +161,7 @@ class TextModal(ModalScreen[None]):
         _fit(self._view, shown, columns, rows)
 
 
-class EventKindsModal(ModalScreen[None]):
+class EventKindsModal(Modal[None]):
     """Which events `n` and `N` go to: a digit turns a kind on or off, 0 all. `go` is what `n` and `N` do then."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

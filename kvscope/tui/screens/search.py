@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from kvscope.tui.closing import Modal
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.modals import Box, say_in
 from kvscope.tui.screens.place import Place
@@ -29,7 +29,7 @@ HINTS: tuple[Line, ...] = (
 )
 
 
-class SearchModal(ModalScreen[None]):
+class SearchModal(Modal[None]):
     """A line to type. `submit` returns an error to show, or None where the search began."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "close", show=False)]
@@ -72,6 +72,7 @@ class SearchScreen(Place):
         ("/", "search"),
         ("e", "events again"),
         ("← →", "step"),
+        ("w", "why"),
         ("?", "help"),
     )
 
@@ -105,6 +106,14 @@ class SearchScreen(Place):
             self.dismiss()
         else:
             super().follow(target)
+
+    def action_why(self, of_whole_life: bool = False) -> None:
+        """Asks about the request of the chosen hit, at its step; esc leads back to the list."""
+        target = self.hits.target
+        if target is not None and target.kind == "hit":
+            self.kvscope.model.remember()
+            self._finding.go_to(int(target.key))
+        super().action_why(of_whole_life)
 
     def action_leave(self) -> None:
         """Ends the search where one is under way; else leaves."""

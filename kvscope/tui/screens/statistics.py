@@ -38,6 +38,7 @@ class StatisticsScreen(Place):
         ("tab", "panel"),
         ("n N", "finding"),
         ("o", "what if"),
+        ("w", "why"),
         ("?", "help"),
     )
 
@@ -127,6 +128,13 @@ class StatisticsScreen(Place):
         self.kvscope.navigation.follow(Target("step", str(finding.first_step)))
         if finding.request_ids:
             self.model.select(finding.request_ids[0])
+
+    def action_why(self, of_whole_life: bool = False) -> None:
+        """Asks about the request of the chosen finding, at its first step; esc leads back to the list."""
+        target = self.findings.target if self.findings.has_focus else None
+        if target is not None and target.kind == "finding":
+            self._go_to(int(target.key))
+        super().action_why(of_whole_life)
 
     def follow(self, target: Target) -> None:
         """A finding or a step is looked at on the main screen; a request opens its place."""

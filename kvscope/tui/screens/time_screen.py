@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from kvscope.tui.closing import ClosesOnce
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.help import KeyHelp
 from kvscope.tui.widgets.panel import Panel
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
 
 
-class TimeScreen(Screen[None]):
+class TimeScreen(ClosesOnce[None]):
     """A place with the keys of time. Subclasses compose panels and say what the list keys do."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 from textual.worker import Worker
 
 from kvscope.analysis.workload_menu import WORKLOADS, FittedWorkload, Forecast, Workload
+from kvscope.tui.closing import Modal
 from kvscope.tui.screens.form import FormModal
 from kvscope.tui.screens.modals import Box, keys_of
 from kvscope.tui.view.lines import Line
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 0.15
 """Figures that are still being typed are not rehearsed."""
 
 
-class WorkloadMenu(ModalScreen[None]):
+class WorkloadMenu(Modal[None]):
     """One of the workloads is chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

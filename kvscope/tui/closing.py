@@ -1,0 +1,26 @@
+"""Screens that close once, however fast the keys come.
+
+Textual's `dismiss` takes the uppermost screen away, whoever calls it: a second key that was heard before the first had
+done its work would close the place below, and at the last one end everything.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from textual.await_complete import AwaitComplete
+from textual.screen import ModalScreen, Screen
+
+T = TypeVar("T")
+
+
+class ClosesOnce(Screen[T]):
+    """A screen whose `dismiss` takes itself away and nothing else."""
+
+    def dismiss(self, result: T | None = None) -> AwaitComplete:
+        """Closes the screen; does nothing where it is no longer the uppermost."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
+
+
+class Modal(ClosesOnce[T], ModalScreen[T]):
+    """What opens above a place."""
