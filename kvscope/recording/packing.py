@@ -12,6 +12,8 @@ above 65,535), then they follow, the highest byte first.
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterable, Sequence
 
 JSON_MARK = "\x01"
@@ -67,10 +69,12 @@ def unpack_one(character: str) -> int:
 def pack_token_ids(token_ids: Sequence[int]) -> bytes:
     """Returns the ids as bytes. Raises `ValueError` where one is negative or takes more than three bytes."""
     try:
-        if max(token_ids, default=0) < 1 << 16:
-            return b"\x02" + struct.pack(f">{len(token_ids)}H", *token_ids)
-        wide = struct.pack(f">{len(token_ids)}I", *token_ids)
-    except struct.error as error:
+        return b"\x02" + _big_endian("H", token_ids)
+    except OverflowError:
+        pass  # some take three bytes
+    try:
+        wide = _big_endian("I", token_ids)
+    except OverflowError as error:
         raise ValueError("a token id is negative or too large") from error
     if any(wide[::4]):
         raise ValueError("a token id takes more than three bytes")
@@ -79,6 +83,14 @@ def pack_token_ids(token_ids: Sequence[int]) -> bytes:
     for byte in range(3):
         packed[1 + byte :: 3] = wide[1 + byte :: 4]
     return bytes(packed)
+
+
+def _big_endian(typecode: str, values: Sequence[int]) -> bytes:
+    """Returns the numbers' bytes, the highest first. Raises `OverflowError` where one does not fit."""
+    numbers = array(typecode, values)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 def unpack_token_ids(packed: bytes) -> tuple[int, ...]:
