@@ -19,6 +19,7 @@ from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.breakpoints import BreakpointsModal
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.screens.search import SearchScreen
+from kvscope.tui.screens.why import WhyScreen
 from kvscope.tui.view.lines import Line
 from kvscope.tui.widgets.lines_view import LinesView
 from tests.recording.runs import record
@@ -72,6 +73,23 @@ async def test_slash_finds_and_n_goes_from_hit_to_hit(tmp_path: Path, is_file: b
         await pilot.press("e", "escape", "home", "n")  # e makes events the targets again
         await done(pilot)
         assert app.finding.query is None
+
+
+async def test_w_on_a_hit_asks_about_its_request_and_esc_leads_back_to_the_list() -> None:
+    app = scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "slash", *"id:req-", "enter")
+        await done(pilot)
+        await pilot.press("j", "j", "w")
+        await done(pilot)
+        assert isinstance(app.screen, WhyScreen)
+        assert (app.model.step, app.model.selected_id) == (2, "req-3")
+        await pilot.press("escape")
+        await settle(pilot)
+        assert isinstance(app.screen, SearchScreen)
+        await pilot.press("u")
+        await settle(pilot)
+        assert (app.model.step, app.model.selected_id) == (0, "req-4")
 
 
 async def test_several_hits_in_one_step_are_gone_to_one_after_another() -> None:

@@ -199,7 +199,7 @@ async def test_t_shows_figures_and_findings_and_enter_goes_to_the_finding() -> N
         await press(pilot, "t")
         await press(pilot)  # the detectors come after the figures
         assert "14 requests, 464 steps in 40.98 s" in shown(app, "#run")
-        assert "20 of 11 requests: 2,900 tokens thrown away" in shown(app, "#numbers")
+        assert "20, of 11 requests: 2,900 tokens" in shown(app, "#numbers")
         assert "25 found, enter jumps" in shown(app, "#findings")
         await press(pilot, "n")  # the first finding behind step 0
         assert (app.model.step, app.model.selected_id) == (4, "req-8")
@@ -208,6 +208,20 @@ async def test_t_shows_figures_and_findings_and_enter_goes_to_the_finding() -> N
         assert (app.model.step, app.model.selected_id) == (59, "req-8")
         await press(pilot, "t")
         assert "25 found" in shown(app, "#findings")  # known already
+
+
+async def test_w_on_a_finding_asks_about_its_request_and_esc_leads_back_to_the_list() -> None:
+    app = over_file(0)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "t")
+        await press(pilot)
+        selected = app.model.selected_id
+        await press(pilot, "g", "w")
+        assert isinstance(app.screen, WhyScreen)
+        assert (selected, app.model.step, app.model.selected_id) == ("req-2", 59, "req-8")
+        await press(pilot, "escape")
+        assert isinstance(app.screen, StatisticsScreen)
 
 
 async def test_statistics_can_be_left_before_they_are_there() -> None:
