@@ -16,6 +16,7 @@ import typer
 
 import kvscope
 from kvscope.analysis.spans import count
+from kvscope.analysis.text import visible
 from kvscope.errors import KvscopeError
 from kvscope.session.build import ENGINE_EXTRA, missing_packages
 from kvscope.session.recordings_folder import recordings_folder
@@ -41,7 +42,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object
     else:
         width = max(len(name) for name, _ in rows)
         for name, found in rows:
-            print(f"{name:{width}}  {found}")
+            print(f"{name:{width}}  {visible(found)}")
         if missing:
             print(f"\nmodels cannot be run, missing: {', '.join(missing)}. pip install 'kvscope[engine]'")
     if missing:
@@ -115,11 +116,18 @@ def _models() -> Iterator[Row]:
         return
     from kvscope.engine.model import catalogue
 
-    yield "models folder", str(catalogue.models_folder())
+    try:
+        yield "models folder", str(catalogue.models_folder())
+    except KvscopeError as error:
+        yield "models folder", error.message
+        return
     for entry in catalogue.CATALOGUE.values():
-        state = catalogue.quick_state(entry)
-        hint = "" if state == "ready" else f": kvscope models fetch {entry.name}"
-        yield f"model {entry.name}", f"{state}{hint}"
+        try:
+            state = catalogue.quick_state(entry)
+            hint = "" if state == "ready" else f": kvscope models fetch {entry.name}"
+            yield f"model {entry.name}", f"{state}{hint}"
+        except KvscopeError as error:
+            yield f"model {entry.name}", error.message
 
 
 def _folders() -> Iterator[Row]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvscope.analysis.spans import count
+from kvscope.analysis.text import visible
 from kvscope.cli.config import ASCII_HELP, THEME_HELP, screen_config
 from kvscope.cli.engine_options import recorded_to, with_engine_options
 from kvscope.control_client import ControlClient
@@ -106,4 +107,4 @@ def _say_where_it_is_recorded(engine: StartedEngine) -> None:
 def _tell(text: str) -> None:
     """Says something on the terminal, unless that is gone."""
     with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)

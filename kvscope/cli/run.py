@@ -17,6 +17,7 @@ import msgspec
 import typer
 
 from kvscope.analysis.setting_words import sampling_in_use, settings_line
+from kvscope.analysis.text import visible
 from kvscope.analysis.workload_menu import WORKLOADS, find_workload
 from kvscope.cli.engine_options import recorded_to, with_engine_options
 from kvscope.cli.progress_line import ProgressLine
@@ -113,8 +114,8 @@ def _run_batch(options: EngineOptions, send: Send, *, is_single: bool, as_json: 
     checking = _LiveCheck() if is_checked else None
     built = build_engine(options, progress.loading)
     progress.clear()
-    print(f"runs on: {built.execution}", file=sys.stderr)
-    print(_sampling_line(built, options), file=sys.stderr)
+    print(f"runs on: {visible(built.execution)}", file=sys.stderr)
+    print(visible(_sampling_line(built, options)), file=sys.stderr)
     try:
         with contextlib.closing(built), _interrupt_flag() as is_interrupted:
             intake = Intake()
@@ -148,7 +149,7 @@ def _say_where_it_is_recorded(built: BuiltEngine) -> None:
     if built.recording_path is not None:
         num_steps = built.engine.step_index + 1
         steps = "1 step" if num_steps == 1 else f"{num_steps} steps"
-        print(f"{steps} recorded in {built.recording_path}", file=sys.stderr)
+        print(f"{steps} recorded in {visible(str(built.recording_path))}", file=sys.stderr)
 
 
 def _printer(progress: ProgressLine, *, is_single: bool, as_json: bool) -> AnswerPrinter:
@@ -169,7 +170,7 @@ def _submit_all(batch: Sequence[Submit], engine: LLMEngine, intake: Intake, prin
             printer.expect(submit(engine, command, printer.update))
         except KvscopeError as error:
             which = f"prompt {number} of {len(batch)}: " if len(batch) > 1 else ""
-            print(f"kvscope: {which}{error.message}", file=sys.stderr)
+            print(f"kvscope: {which}{visible(error.message)}", file=sys.stderr)
             exit_code = error.exit_code
     return exit_code
 

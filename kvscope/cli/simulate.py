@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 STUCK_OR_VIOLATED = 1
 """Exit code where the run can make no more progress, or an invariant does not hold."""
 
+MAX_STEP_MS = 60_000.0
+"""And most microseconds of a token: a run of many steps still has a time that can be recorded."""
+
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
@@ -42,8 +45,10 @@ def simulate(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Of a trace: a scheduler setting.")
     ] = None,
     max_requests: Annotated[int | None, typer.Option("--requests", min=1, help="Of a trace: its first ones.")] = None,
-    step_ms: Annotated[float, typer.Option(min=0.001, help="Of a trace: what a step takes.")] = 8.0,
-    token_us: Annotated[float, typer.Option(min=0.0, help="Of a trace: and for each token of it.")] = 20.0,
+    step_ms: Annotated[float, typer.Option(min=0.001, max=MAX_STEP_MS, help="Of a trace: what a step takes.")] = 8.0,
+    token_us: Annotated[
+        float, typer.Option(min=0.0, max=MAX_STEP_MS, help="Of a trace: and for each token of it.")
+    ] = 20.0,
 ) -> None:
     """Run a scenario or a trace through the scheduler, with scripted tokens instead of a model.
 
@@ -136,10 +141,15 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
 
 def _report(result: Simulation, record: Path | None, *, is_checked: bool) -> None:
     """Says on standard error how it ended."""
+    from kvscope.analysis.text import visible
+
     outcome = result.outcome
     if outcome.stuck is not None:
         stuck = outcome.stuck
-        print(f"stuck at step {stuck.step} ({stuck.kind}): {stuck.request_id}: {stuck.reason}", file=sys.stderr)
+        print(
+            f"stuck at step {stuck.step} ({stuck.kind}): {visible(stuck.request_id)}: {visible(stuck.reason)}",
+            file=sys.stderr,
+        )
     if outcome.hit_max_steps:
         print(f"stopped after {outcome.num_steps} steps, before the end; --max-steps allows more", file=sys.stderr)
     for violation in result.violations:
@@ -147,7 +157,7 @@ def _report(result: Simulation, record: Path | None, *, is_checked: bool) -> Non
     if is_checked and not result.violations:
         print("every invariant holds in every step", file=sys.stderr)
     if record is not None:
-        print(f"{outcome.num_steps} steps recorded in {record}", file=sys.stderr)
+        print(f"{outcome.num_steps} steps recorded in {visible(str(record))}", file=sys.stderr)
 
 
 def _as_json(scenario: Scenario, result: Simulation, record: Path | None) -> dict[str, Any]:

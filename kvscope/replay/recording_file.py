@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kvscope import events as ev
-from kvscope.errors import RecordingError
+from kvscope.errors import RecordingError, UsageError
 from kvscope.recording import layouts as at
 from kvscope.recording.packing import MAX_VALUE, pack_one, some_token_ids, unpack, unpack_token_ids
 from kvscope.recording.row_types import EventRow, SampledRow, StepFigures
@@ -105,6 +105,8 @@ class RecordingFile:
     def _run(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, parameters)
+        except UnicodeEncodeError as error:
+            raise _no_text(error) from error
         except (sqlite3.Error, UnicodeError) as error:
             raise self._damaged(error) from error
 
@@ -112,6 +114,8 @@ class RecordingFile:
         """Returns all rows of a query. Raises `RecordingError` for whatever SQLite says."""
         try:
             return self._connection.execute(sql, parameters).fetchall()
+        except UnicodeEncodeError as error:
+            raise _no_text(error) from error
         except (sqlite3.Error, UnicodeError) as error:
             raise self._damaged(error) from error
 
@@ -423,6 +427,11 @@ class RecordingFile:
             marks = ", ".join("?" * len(some))
             found.update(self.rows(f"SELECT token_id, bytes FROM tokens WHERE token_id IN ({marks})", some))
         return found
+
+
+def _no_text(error: UnicodeEncodeError) -> UsageError:
+    """Returns what is wrong with a name that was looked for: the command line is no UTF-8."""
+    return UsageError(f"{error.object!r} has bytes that are no UTF-8 text: nothing in a recording is called so")
 
 
 def _place_in(packed: str, number: int) -> int:

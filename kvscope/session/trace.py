@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import datetime
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,10 @@ TOKENS_A_HASH_ID = 512
 _FILLING = list(range(1_000, 1_000 + TOKENS_A_HASH_ID - 2))
 """What follows the two tokens that tell one id from the others: by the chain of hashes they tell all behind them."""
 _MAX_HASH_ID = (1 << 32) - 1
+_MAX_TOKENS = 1 << 26
+"""Of a prompt: four times what the longest models take."""
+_MAX_SPAN_S = 100 * 366 * 86_400
+"""Nanoseconds since the first arrival are recorded in 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +84,9 @@ def load_trace(path: Path, max_requests: int | None = None) -> list[TraceRequest
         ) from error
     if not requests:
         raise UsageError(f"{path} has no request")
-    first_s = min(request.arrival_s for request in requests)
+    first_s, last_s = (pick(request.arrival_s for request in requests) for pick in (min, max))
+    if last_s - first_s > _MAX_SPAN_S:
+        raise UsageError(f"{path}: its requests arrive over {last_s - first_s:,.0f} s, at most {_MAX_SPAN_S:,} can be")
     shifted = [dataclasses.replace(request, arrival_s=request.arrival_s - first_s) for request in requests]
     return sorted(shifted, key=lambda request: request.arrival_s)
 
@@ -101,6 +108,8 @@ def _azure(lines: Iterable[str]) -> Iterator[TraceRequest]:
     next_id = 0
     for row in csv.DictReader(lines):
         num_prompt_tokens = int(row["ContextTokens"])
+        if num_prompt_tokens > _MAX_TOKENS:
+            raise ValueError(f"{num_prompt_tokens:,} prompt tokens, at most {_MAX_TOKENS:,}")
         num_ids = -(-num_prompt_tokens // TOKENS_A_HASH_ID)
         yield TraceRequest(
             arrival_s=datetime.datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp(),
@@ -115,6 +124,8 @@ def _checked(request: TraceRequest) -> TraceRequest:
     """Returns the request. Raises `ValueError` where it cannot be one."""
     if request.num_prompt_tokens < 1 or request.num_output_tokens < 1:
         raise ValueError(f"{request.num_prompt_tokens} prompt and {request.num_output_tokens} output tokens")
+    if not math.isfinite(request.arrival_s):
+        raise ValueError(f"it arrives at {request.arrival_s}")
     if len(request.hash_ids) != -(-request.num_prompt_tokens // TOKENS_A_HASH_ID):
         raise ValueError(f"{len(request.hash_ids)} hash_ids for {request.num_prompt_tokens} prompt tokens")
     if not all(0 <= hash_id <= _MAX_HASH_ID for hash_id in request.hash_ids):

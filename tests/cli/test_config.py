@@ -79,6 +79,18 @@ def test_a_wrong_file_is_told_in_one_line_before_anything_is_opened(
     assert [*kvscope.folder.iterdir()] == [path]
 
 
+def test_the_doctor_says_all_the_rest_where_the_model_folder_cannot_be_read(
+    kvscope: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kvscope.folder / "file").touch()
+    monkeypatch.setenv("KVSCOPE_CACHE", str(kvscope.folder / "file"))
+    found = kvscope("doctor", "--json")
+    assert found.exit_code == 0
+    told = json.loads(found.out)
+    assert "cannot be read: Not a directory; KVSCOPE_CACHE names the folder" in told["model smollm2-135m"]
+    assert told["running engines"] == "0"
+
+
 def test_the_doctor_says_what_is_wrong_with_the_file(kvscope: CommandLine) -> None:
     path = kvscope.folder / "config.toml"
     path.write_text("zoom = 4\n")

@@ -41,6 +41,34 @@ def test_equal_ids_are_equal_tokens_up_to_and_including_theirs(kvscope: CommandL
     assert max(one + other) < 65_536
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "a.jsonl",
+            MOONCAKE.replace("5500", "1e16"),
+            "a.jsonl: its requests arrive over 9,999,999,999,995 s, at most 3,162,240,000 can be",
+        ),
+        (
+            "a.csv",
+            AZURE.replace("396", "100000000000000"),
+            "a.csv: request 2 cannot be read (100,000,000,000,000 prompt tokens, at most 67,108,864); a trace has",
+        ),
+    ],
+)
+def test_figures_that_no_machine_could_hold_are_told(kvscope: CommandLine, name: str, text: str, message: str) -> None:
+    (kvscope.folder / name).write_text(text)
+    outcome = kvscope("simulate", name)
+    assert (outcome.exit_code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"kvscope: {message}")
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_step_without_end_is_refused(kvscope: CommandLine) -> None:
+    for option in ("--step-ms", "--token-us"):
+        assert kvscope("simulate", "azure.csv", option, "inf").exit_code == 2
+
+
 def test_a_mooncake_trace_hits_what_it_shares(kvscope: CommandLine) -> None:
     """The second request comes half a second later: the first has left its 64 full blocks of 16 tokens."""
     outcome = kvscope("simulate", "chat.jsonl", "--record", "run.db", "--json")
