@@ -1,7 +1,8 @@
 """Compiles `kernels.c` for this very CPU, once, and loads it.
 
-The library lies in the cache folder under a name that says what it was made of: source, compiler, flags and CPU.
-Without a compiler there is none, and torch's own operations do the work.
+The library lies in the cache folder under a name that says what it was made of (source, compiler, flags and CPU) and
+what is in it: one that is damaged would end the process instead of raising, so it is made anew. What others could have
+put there is not loaded. Without a compiler there is none, and torch's own operations do the work.
 """
 
 from __future__ import annotations
@@ -55,18 +56,41 @@ def native_library() -> ctypes.CDLL:
         raise NoNativeLibraryError("the CPU has no AVX-512, without which torch's kernels are quicker")
     compiler = _find_compiler()
     folder = models_folder().parent / "native"
-    path = folder / f"kernels-{_fingerprint(compiler)}.so"
     try:
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            _compile(compiler, path)
+        stem = f"kernels-{_fingerprint(compiler)}"
+        _make_private(folder)
+        path = _whole_library(folder, stem) or _compile(compiler, folder, stem)
         library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise NoNativeLibraryError(f"{path.name}: {error.strerror or error}") from error
-    for name, arguments in _ARGUMENTS.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = arguments, None
+        for name, arguments in _ARGUMENTS.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, None
+    except (OSError, AttributeError) as error:  # the second where a function is missing
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise NoNativeLibraryError(f"no library in {folder}: {why}") from error
+    except subprocess.TimeoutExpired as error:
+        raise NoNativeLibraryError(f"{compiler} took more than {error.timeout:.0f} s") from error
     return library
+
+
+def _make_private(folder: Path) -> None:
+    """Makes the folder the user's alone. Raises `NoNativeLibraryError` where others could put a library there."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    info = folder.stat()
+    if info.st_uid == os.getuid():
+        if info.st_mode & 0o022:
+            folder.chmod(0o700)
+    elif info.st_uid or info.st_mode & 0o022:
+        raise NoNativeLibraryError(f"{folder} belongs to somebody else, whose code is not loaded")
+
+
+def _whole_library(folder: Path, stem: str) -> Path | None:
+    """Returns a library that was made of the same and still is what was written, None where there is none."""
+    paths = sorted(folder.glob(f"{stem}-*.so"))
+    return next((path for path in paths if path.is_file() and path.name == _name(stem, path.read_bytes())), None)
+
+
+def _name(stem: str, content: bytes) -> str:
+    return f"{stem}-{hashlib.sha256(content).hexdigest()[:16]}.so"
 
 
 def _find_compiler() -> str:
@@ -78,7 +102,8 @@ def _find_compiler() -> str:
 
 
 def _fingerprint(compiler: str) -> str:
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout
+    asked = [compiler, "--version"]
+    version = subprocess.run(asked, capture_output=True, timeout=_MAX_COMPILE_SECONDS, check=False).stdout
     parts = (
         SOURCE.read_bytes(),
         compiler.encode(),
@@ -100,19 +125,20 @@ def _cpu() -> bytes:
     return b"\n".join(dict.fromkeys(line for line in lines if line.startswith(kept)))
 
 
-def _compile(compiler: str, path: Path) -> None:
-    """Writes the library under a name of its own first: several engines may start at once."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        unfinished = Path(folder) / path.name
+def _compile(compiler: str, folder: Path, stem: str) -> Path:
+    """Returns the new library. It is written under a name of its own first: several engines may start at once."""
+    with tempfile.TemporaryDirectory(dir=folder) as workshop:
+        unfinished = Path(workshop) / "kernels.so"
         command = [compiler, *_FLAGS, str(SOURCE), *_openmp_of_torch(), "-o", str(unfinished)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_MAX_COMPILE_SECONDS, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise NoNativeLibraryError(f"{compiler} took more than {_MAX_COMPILE_SECONDS} s") from error
-        if done.returncode:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_MAX_COMPILE_SECONDS, check=False
+        )
+        if done.returncode or not unfinished.exists():
             first_error = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
             raise NoNativeLibraryError(f"{compiler} failed: {first_error}")
+        path = folder / _name(stem, unfinished.read_bytes())
         unfinished.replace(path)
+    return path
 
 
 def _openmp_of_torch() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def compile_anew() -> object:
 
 def compiler(tmp_path: Path, text: str) -> str:
     path = tmp_path / "compiler"
-    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit\n{text}\n')
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
 
@@ -45,7 +46,51 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_is_no_library_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", compiler(tmp_path, 'for last; do :; done; echo "text" > "$last"'))
-    with pytest.raises(NoNativeLibraryError, match=r"kernels-[0-9a-f]{16}\.so"):
+    with pytest.raises(NoNativeLibraryError, match=r"^no library in .*native: .*kernels-[0-9a-f]{16}-[0-9a-f]{16}\.so"):
+        compile_anew()
+
+
+def test_a_library_that_is_damaged_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a library ends the process with SIGBUS when it is loaded, instead of raising: it must not come to that."""
+    monkeypatch.setenv("CC", compiler(tmp_path, 'for last; do :; done; echo "text" > "$last"; echo made >> made'))
+    monkeypatch.chdir(tmp_path)
+    native = tmp_path / "cache" / "native"
+    for num_made, damage in enumerate(("", "t", "more text than there was"), start=1):
+        with pytest.raises(NoNativeLibraryError):
+            compile_anew()
+        (path,) = native.iterdir()
+        assert path.read_text() == "text\n"
+        assert len((tmp_path / "made").read_text().split()) == num_made
+        path.write_text(damage)
+    path.write_text("text\n")
+    with pytest.raises(NoNativeLibraryError):
+        compile_anew()
+    assert len((tmp_path / "made").read_text().split()) == 3
+
+
+def test_a_compiler_that_makes_nothing_or_is_no_program_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", path := compiler(tmp_path, "exit 0"))
+    with pytest.raises(NoNativeLibraryError, match=f"^{path} failed: no message$"):
+        compile_anew()
+    Path(path).write_bytes(b"\0\1")
+    with pytest.raises(NoNativeLibraryError, match="Exec format error"):
+        compile_anew()
+
+
+def test_the_folder_is_the_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can write there decides what runs here."""
+    monkeypatch.setenv("CC", compiler(tmp_path, "exit 1"))
+    native = tmp_path / "cache" / "native"
+    native.mkdir(parents=True, mode=0o777)
+    native.chmod(0o777)
+    with pytest.raises(NoNativeLibraryError, match="failed: no message"):
+        compile_anew()
+    assert stat.S_IMODE(native.stat().st_mode) == 0o700
+    monkeypatch.setattr(os, "getuid", lambda: native.stat().st_uid + 1)
+    native.chmod(0o777)
+    with pytest.raises(NoNativeLibraryError, match="belongs to somebody else, whose code is not loaded"):
         compile_anew()
 
 
