@@ -63,6 +63,30 @@ def test_every_step_in_random_order_has_the_folded_state(tmp_path: Path, name: s
     assert complete >= 1
 
 
+def test_a_checkpoint_is_complete_once_half_the_pool_has_changed_since_the_last_such(tmp_path: Path) -> None:
+    steps = golden_steps("rand1021")
+    configured = next(event for event in steps[0][1] if isinstance(event, ev.EngineConfigured))
+    path = record(tmp_path / "run.db", steps, CheckpointPolicy(work=250, deltas_per_base=1_000))
+    connection = sqlite3.connect(path)
+    written = connection.execute("SELECT step, base_step FROM checkpoints ORDER BY step").fetchall()
+    connection.close()
+    base = written[0][0]
+    expected: list[tuple[int, int | None]] = [(base, None)]
+    for step, _ in written[1:]:
+        changed = {
+            block_id
+            for _, events in steps[base + 1 : step + 1]
+            for event in events
+            if isinstance(event, ev.BlockCached | ev.BlockEvicted | ev.BlockUncached)
+            for block_id in event.block_ids
+        }
+        is_complete = len(changed) > configured.num_gpu_blocks / 2
+        expected.append((step, None if is_complete else base))
+        base = step if is_complete else base
+    assert written == expected
+    assert 1 < sum(of is None for _, of in written) < len(written)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(BUSY_RUNS), st.data())
 def test_a_checkpoint_may_refer_to_any_earlier_one(name: str, data: st.DataObject) -> None:
