@@ -17,8 +17,12 @@ class Layer(NamedTuple):
     fill: str
 
 
-def stack_heights(values: Sequence[int], limit: int, num_rows: int) -> tuple[int, ...]:
-    """Returns where each layer ends, in eighths of a row from the bottom. What is not zero is at least one eighth."""
+@lru_cache(maxsize=1 << 12)
+def stack_heights(values: tuple[int, ...], limit: int, num_rows: int) -> tuple[int, ...]:
+    """Returns where each layer ends, in eighths of a row from the bottom. What is not zero is at least one eighth.
+
+    Kept, since a page shows the same columns again and again.
+    """
     if limit <= 0:
         return (0,) * len(values)
     top = num_rows * 8

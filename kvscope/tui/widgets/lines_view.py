@@ -9,6 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.app import RenderResult
+from textual.filter import ANSIToTruecolor, LineFilter
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -88,6 +89,23 @@ class LinesView(Widget):
         if strip is None or strip.cell_length != width:
             strip = self._strips[y] = self._painted(_row(self.lines, y), width)
         return strip
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Returns the rows of a region. Without a border they are the lines as they were painted: the general way of
+        widgets would cut, style and join every row anew."""
+        if self.styles.gutter.totals != (0, 0) or self.opacity != 1.0:
+            return super().render_lines(crop)
+        strips = [self.render_line(y) for y in crop.line_range]
+        background = self.background_colors[1]
+        for each in self.get_line_filters():
+            strips = [strip.apply_filter(each, background) for strip in strips]
+        if crop.column_span != (0, self.size.width):
+            strips = [strip.crop(*crop.column_span) for strip in strips]
+        return strips
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Returns the filters without that for the sixteen colours of terminals, which themes do not have."""
+        return [each for each in super().get_line_filters() if not isinstance(each, ANSIToTruecolor)]
 
     def _painted(self, line: Line, width: int) -> Strip:
         segments: list[Segment] = []
