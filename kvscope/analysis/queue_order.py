@@ -16,9 +16,9 @@ QUEUE_ORDERS: tuple[QueueOrder, ...] = ("queue", "blocks", "computed", "step", "
 
 ORDER_WORDS: dict[QueueOrder, str] = {
     "queue": "",
-    "blocks": "by blocks held",
-    "computed": "by tokens computed",
-    "step": "by tokens of this step",
+    "blocks": "running by blocks held",
+    "computed": "running by tokens so far",
+    "step": "running by tokens now",
     "left": "by tokens left",
     "age": "by age",
     "preempted": "by preemptions",
@@ -26,17 +26,22 @@ ORDER_WORDS: dict[QueueOrder, str] = {
 }
 
 
+OF_RUNNING = frozenset({"blocks", "computed", "step"})
+"""Orders by what only running requests have: the waiting queue stays as it is."""
+
+
 def queue_places(moment: Moment, order: QueueOrder) -> tuple[Sequence[int], Sequence[int]]:
     """Returns the places of the waiting and of the running queue in the order of a list.
 
     Most blocks, tokens or preemptions first, but fewest tokens left (who ends next), and who waits longest or came
-    first. Equal ones stand as in their queue; so do those of which an order says nothing: who waits holds no blocks.
+    first. Equal ones stand as in their queue; so do those of whom an order says nothing: who waits holds no blocks.
     """
     state = moment.state
     if order == "queue":
         return range(len(state.waiting)), range(len(state.running))
     key = _key(moment, order)
-    return _sorted(state, state.waiting, key), _sorted(state, state.running, key)
+    waiting = range(len(state.waiting)) if order in OF_RUNNING else _sorted(state, state.waiting, key)
+    return waiting, _sorted(state, state.running, key)
 
 
 def _sorted(state: EngineState, queue: Sequence[str], key: Callable[[RequestState], Any]) -> list[int]:

@@ -7,6 +7,7 @@ from textual.pilot import Pilot
 
 from kvscope.analysis.pool_order import BlockGroup
 from kvscope.analysis.pool_view import BlockChange, BlockStatus, PoolView
+from kvscope.analysis.queue_order import ORDER_WORDS, QUEUE_ORDERS
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.view.glyphs import UNICODE
 from kvscope.tui.view.lines import Line
@@ -189,9 +190,9 @@ async def test_s_sorts_the_queues_and_their_places_stay_true() -> None:
     as_queued = ["1 req-2", "2 req-3", "3 req-4"]
     assert seen == [
         ("QUEUES", as_queued),
-        ("by blocks held", as_queued),
-        ("by tokens computed", as_queued),
-        ("by tokens of this step", as_queued),
+        ("running by blocks held", as_queued),
+        ("running by tokens so far", as_queued),
+        ("running by tokens now", as_queued),
         ("by tokens left", as_queued),
         ("by age", ["3 req-4", "2 req-3", "1 req-2"]),
         ("by preemptions", ["2 req-3", "1 req-2", "3 req-4"]),
@@ -199,6 +200,22 @@ async def test_s_sorts_the_queues_and_their_places_stay_true() -> None:
         ("QUEUES", as_queued),
     ]
     assert app.model.selected_id == "req-2"
+
+
+@pytest.mark.parametrize("request_id", ["req-40", "req-150"])
+async def test_in_a_small_terminal_the_order_is_said_whole_and_the_selected_row_is_seen(request_id: str) -> None:
+    """Dozens of 256 requests run, in a panel of as many rows as fit; the one runs far down, the other waits."""
+    app = scenes.screen(scenes.many_requests(), step=3)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        app.model.select(request_id)
+        for order in QUEUE_ORDERS:
+            await pressed(pilot)
+            title, *rows = [text(line) for line in app.main_screen.queues_panel.lines]
+            assert (app.model.queue_order, app.model.selected_id) == (order, request_id)
+            assert title.strip("━ ") == " ─ ".join(filter(None, ("QUEUES", ORDER_WORDS[order])))
+            assert [request_id in row for row in rows if row.startswith("▸")] == [True]
+            await pressed(pilot, "s")
 
 
 async def test_j_and_k_walk_the_queues_as_they_are_sorted() -> None:
