@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -23,7 +22,7 @@ from kvscope.analysis.text import visible
 from kvscope.control import EngineControl, EngineStarter, EngineStatus
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.replay.timeline import Timeline
-from kvscope.tui.actions import APP_BINDINGS, OPENING_ACTIONS, actions, app_bindings
+from kvscope.tui.actions import APP_BINDINGS, OPENING_ACTIONS, actions
 from kvscope.tui.answers import Answers
 from kvscope.tui.breakpoints import Breakpoints
 from kvscope.tui.config import DEFAULT, Config, default_screenshots_folder
@@ -32,6 +31,7 @@ from kvscope.tui.driver import TerminalDriver
 from kvscope.tui.engine_commands import EngineCommands
 from kvscope.tui.finding import Finding
 from kvscope.tui.held_key import HeldKey
+from kvscope.tui.key_guide import KeyGuide
 from kvscope.tui.keymap import Keys
 from kvscope.tui.leaving import Leaving
 from kvscope.tui.leisure import LeisurelyCollector
@@ -48,11 +48,10 @@ from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.screens.modals import TextModal
 from kvscope.tui.screens.request import RequestScreen
-from kvscope.tui.screens.time_screen import TimeScreen, key_bindings
+from kvscope.tui.screens.time_screen import TimeScreen
 from kvscope.tui.themes import THEMES
 from kvscope.tui.typed_ahead import TypedAhead
 from kvscope.tui.view.glyphs import ASCII, NO_COLOR, UNICODE
-from kvscope.tui.view.help import KeyHelp, help_lines
 from kvscope.tui.view.lines import Line
 from kvscope.tui.view.step import sentence_rows
 from kvscope.tui.widgets.panel import Panel
@@ -132,6 +131,7 @@ class KvscopeApp(App[None]):
         self.notes = Notes(self)
         self.leaving = Leaving(self)
         self.held_key = HeldKey()
+        self.key_guide = KeyGuide(self)
         self.markers = Markers(self, open_timeline)
         self.pictures = Pictures(self, config.screenshots_folder or default_screenshots_folder())
         self.places = Places(self, open_timeline)
@@ -288,40 +288,14 @@ class KvscopeApp(App[None]):
 
         self.push_screen(TextModal(lines, is_ascii=self.is_ascii))
 
-    def open_help(self) -> None:
-        """Opens the legend and the keys of the place."""
-        keys = self._keys_of(self.screen)
-        self.push_screen(TextModal(lambda width: help_lines(self.model.glyphs, keys, width), is_ascii=self.is_ascii))
-
     def open_prompt(self) -> None:
         while not isinstance(self.screen, MainScreen):
             self.pop_screen()
         self.main_screen.open_prompt()
 
-    def _keys_of(self, screen: Screen[object]) -> list[KeyHelp]:
-        keys = [
-            KeyHelp((binding.id or "").partition(".")[0], self.keys.all_shown(binding), binding.description)
-            for binding in (*key_bindings(screen), *app_bindings())
-        ]
-        more = screen.more_help if isinstance(screen, TimeScreen) else ()
-        return [*keys, *more, KeyHelp("leave", "ctrl+p", "palette: everything by name")]
-
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Yields everything that has a key, and the themes, for the palette."""
-        for binding in (*key_bindings(screen), *app_bindings()):
-            what = binding.description
-            yield SystemCommand(
-                what[:1].upper() + what[1:],  # not capitalize(): it would make "n and N" "n and n"
-                f"key {self.keys.all_shown(binding)}",
-                partial(self._run, screen, binding.action),
-            )
-        yield from self.prompting.commands()
-        yield from self.recordings.commands()
-        for name, theme in THEMES.items():
-            yield SystemCommand(f"Theme: {name}", "colours of the screen", partial(setattr, self, "theme", theme.name))
-
-    def _run(self, screen: Screen[object], action: str) -> None:
-        self.call_later(screen.run_action, action)
+        """Returns the palette."""
+        return self.key_guide.commands(screen)
 
     def end_input(self) -> None:
         """Ends every thread that reads the keys; to be called when the app has run.

@@ -205,7 +205,7 @@ class TimeScreen(ClosesOnce[None]):
         self.kvscope.answers.copy_command()
 
     def action_help(self) -> None:
-        self.kvscope.open_help()
+        self.kvscope.key_guide.open_help()
 
     def action_back(self) -> None:
         self.kvscope.navigation.go_back()
