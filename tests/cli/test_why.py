@@ -142,6 +142,8 @@ def test_the_words_on_what_let_it_in_and_on_who_ran_meanwhile(recordings: dict[s
         "▲ Priority inversion in steps 4–13: lowB, lowA and lowC of lower priority (4–7)",
         "  ran and sampled 30 tokens",
     ]
+    assert "WHO RUNS, AT STEP 13" in _run(recordings["c10_priority_inversion"], "HIGH").splitlines()
+    assert "WHO HOLDS WHAT IT WAITS FOR, AT STEP 13" in _run(recordings["c17_heavy_head"], "heavy").splitlines()
     assert _run(recordings["c10_priority_inversion"], "lowD").splitlines()[4:9] == [
         "✗ waited 18 steps (steps 2–19): behind HIGH, which found every one of 3",
         "  sequences taken (max_num_seqs), and 8 other steps: every sequence was taken;",

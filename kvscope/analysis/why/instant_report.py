@@ -33,7 +33,8 @@ def instant_sections(request_id: str, instant: WaitingInstant, waits: Sequence[W
     if row is not None and row.stop == "budget":
         tokens = tokens_by_request(row.scheduled_tokens, _MAX_HOLDERS)
         yield Section(f"WHO GOT THE TOKENS OF STEP {step}", (sentence("", *tokens),))
-    yield Section(f"WHO HOLDS WHAT IT WAITS FOR, AT STEP {step}", tuple(_holders(instant.held_by)))
+    holders = "WHO RUNS" if _waits_for_no_blocks(instant) else "WHO HOLDS WHAT IT WAITS FOR"
+    yield Section(f"{holders}, AT STEP {step}", tuple(_holders(instant.held_by)))
     if row is not None and row.needs_behind:
         yield Section(f"WHO BEHIND IT WOULD HAVE FITTED AT STEP {step}", tuple(_behind(row)))
     if instant.changes:
@@ -41,6 +42,11 @@ def instant_sections(request_id: str, instant: WaitingInstant, waits: Sequence[W
         yield Section(title, tuple(_changes(request_id, instant)))
     elif not instant.capacity.can_ever_fit:
         yield Section(f"CAN IT EVER BE ADMITTED, AT STEP {step}", tuple(_capacity(instant)))
+
+
+def _waits_for_no_blocks(instant: WaitingInstant) -> bool:
+    failed = next((test.name for test in instant.tests if test.was_reached and not test.passed), None)
+    return failed in ("sequence_free", "budget_left", "whole_prompt_in_budget")
 
 
 def _tests(instant: WaitingInstant) -> Iterator[Line]:
