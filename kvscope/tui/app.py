@@ -17,7 +17,6 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import NoColor
 from textual.screen import Screen
 
-from kvscope.analysis.spans import Sentence
 from kvscope.analysis.text import visible
 from kvscope.control import EngineControl, EngineStarter, EngineStatus
 from kvscope.errors import KvscopeError, UsageError
@@ -44,16 +43,11 @@ from kvscope.tui.places import Places
 from kvscope.tui.prompting import Prompting
 from kvscope.tui.recordings import Alignment, Recordings
 from kvscope.tui.restart import Restart
-from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.main import MainScreen
-from kvscope.tui.screens.modals import TextModal
-from kvscope.tui.screens.request import RequestScreen
 from kvscope.tui.screens.time_screen import TimeScreen
 from kvscope.tui.themes import THEMES
 from kvscope.tui.typed_ahead import TypedAhead
 from kvscope.tui.view.glyphs import ASCII, NO_COLOR, UNICODE
-from kvscope.tui.view.lines import Line
-from kvscope.tui.view.step import sentence_rows
 from kvscope.tui.widgets.panel import Panel
 from kvscope.tui.workloads import Workloads
 
@@ -267,26 +261,6 @@ class KvscopeApp(App[None]):
         screen = self.screen_stack[0]
         assert isinstance(screen, MainScreen)
         return screen
-
-    def open_request(self, request_id: str) -> None:
-        """Opens the place of a request."""
-        self.model.select(request_id)
-        if not isinstance(self.screen, RequestScreen):
-            self.push_screen(RequestScreen(self.model, is_ascii=self.is_ascii))
-
-    def open_block(self, block_id: int) -> None:
-        """Opens the place of a block."""
-        self.model.choose_block(block_id)
-        if not isinstance(self.screen, BlockScreen):
-            self.push_screen(BlockScreen(self, self.model, self._open_timeline, is_ascii=self.is_ascii))
-
-    def open_sentences(self, sentences: Sequence[Sentence]) -> None:
-        """Opens all decisions of the step."""
-
-        def lines(width: int) -> list[Line]:
-            return [line for sentence in sentences for line in sentence_rows(sentence, width)]
-
-        self.push_screen(TextModal(lines, is_ascii=self.is_ascii))
 
     def open_prompt(self) -> None:
         while not isinstance(self.screen, MainScreen):

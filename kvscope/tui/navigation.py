@@ -122,7 +122,7 @@ class Navigation:
         except KvscopeError as error:
             return visible(error.message)
         if isinstance(destination, ToBlock):
-            self._app.call_later(self._app.open_block, destination.block_id)
+            self._app.call_later(self._app.places.open_block, destination.block_id)
         self._app.show_soon()
         return None
 

@@ -1,4 +1,4 @@
-"""The places that answer questions: which keys open them, and where one is taken from them."""
+"""The places: a request, a block, a cell, and those that answer questions: what opens them, and what each keeps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 
 from kvscope.analysis.divergence import Matching
 from kvscope.analysis.event_log import EventFilter
+from kvscope.analysis.spans import Sentence
 from kvscope.tui.desk import OpenTimeline
+from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.cell import CellScreen
 from kvscope.tui.screens.compare import CompareScreen
 from kvscope.tui.screens.divergence import DivergenceScreen
 from kvscope.tui.screens.event_log import EventLogScreen
+from kvscope.tui.screens.modals import TextModal
+from kvscope.tui.screens.request import RequestScreen
 from kvscope.tui.screens.statistics import StatisticsScreen
 from kvscope.tui.screens.why import WhyScreen
+from kvscope.tui.view.lines import Line
+from kvscope.tui.view.step import sentence_rows
 from kvscope.tui.widgets.divergence_panels import DivergenceReading
 from kvscope.tui.widgets.statistics_panels import StatisticsReading
 
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """Opens a cell, why, compare, statistics and the others above the place where one is."""
+    """Opens each above the place where one is."""
 
     def __init__(self, app: KvscopeApp, open_timeline: OpenTimeline | None) -> None:
         self._app = app
@@ -33,10 +39,32 @@ class Places:
         """Of each recording, read once for each end of it."""
         self._divergences: dict[tuple[tuple[int, int], Matching], DivergenceReading] = {}
 
+    def open_request(self, request_id: str) -> None:
+        """Opens the place of a request."""
+        app = self._app
+        app.model.select(request_id)
+        if not isinstance(app.screen, RequestScreen):
+            app.push_screen(RequestScreen(app.model, is_ascii=app.is_ascii))
+
+    def open_block(self, block_id: int) -> None:
+        """Opens the place of a block."""
+        app = self._app
+        app.model.choose_block(block_id)
+        if not isinstance(app.screen, BlockScreen):
+            app.push_screen(BlockScreen(app, app.model, self._open_timeline, is_ascii=app.is_ascii))
+
+    def open_sentences(self, sentences: Sequence[Sentence]) -> None:
+        """Opens all decisions of the step."""
+
+        def lines(width: int) -> list[Line]:
+            return [line for sentence in sentences for line in sentence_rows(sentence, width)]
+
+        self._app.push_screen(TextModal(lines, is_ascii=self._app.is_ascii))
+
     def open_cell(self, block_ids: Sequence[int], block_id: int) -> None:
         """Opens a cell of the pool's map with one of its blocks chosen; where that is all of it, the block's place."""
         if len(block_ids) == 1:
-            self._app.open_block(block_id)
+            self.open_block(block_id)
             return
         self._app.model.choose_block(block_id)
         self._app.push_screen(CellScreen(self._app.model, block_ids, is_ascii=self._app.is_ascii))

@@ -227,7 +227,7 @@ class Recordings:
     def _reopen(self, place: type[object]) -> None:
         app = self._app
         if place is RequestScreen and app.model.selected_id is not None:
-            app.open_request(app.model.selected_id)
+            app.places.open_request(app.model.selected_id)
         elif place is WhyScreen:
             app.places.open_why()
         elif place is StatisticsScreen:

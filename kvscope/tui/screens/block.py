@@ -70,7 +70,7 @@ class BlockScreen(Place):
         """A request opens its place; a step is gone to, and the block stays in view."""
         self.kvscope.navigation.follow(target)
         if target.kind == "request":
-            self.kvscope.open_request(target.key)
+            self.kvscope.places.open_request(target.key)
 
     def action_leave(self) -> None:
         self.life.leave()

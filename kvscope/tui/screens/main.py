@@ -244,12 +244,12 @@ class MainScreen(TimeScreen):
 
     def action_open(self) -> None:
         if self.step_panel.has_focus:
-            self.kvscope.open_sentences(self.step_panel.all_sentences)
+            self.kvscope.places.open_sentences(self.step_panel.all_sentences)
         elif self.pool_panel.has_focus:
             block_id = 1 if self.model.block_id is None else self.model.block_id
             self.kvscope.places.open_cell(self.pool_panel.cell_of(block_id), block_id)
         elif self.model.selected_id is not None:
-            self.kvscope.open_request(self.model.selected_id)
+            self.kvscope.places.open_request(self.model.selected_id)
 
     # Prompt
 
@@ -307,7 +307,7 @@ class MainScreen(TimeScreen):
             if request_id is not None:
                 self.kvscope.navigation.follow(Target("request", request_id))
                 if message.chain > 1:
-                    self.kvscope.open_request(request_id)
+                    self.kvscope.places.open_request(request_id)
         elif view is self.pool_panel:
             block_id = self.pool_panel.block_at(message.row, message.column)
             if block_id is not None:

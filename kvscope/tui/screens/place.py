@@ -58,9 +58,9 @@ class Place(TimeScreen):
         """Goes where an entry leads: a request and a block open their places, a step is gone to."""
         self.kvscope.navigation.follow(target)
         if target.kind == "request":
-            self.kvscope.open_request(target.key)
+            self.kvscope.places.open_request(target.key)
         elif target.kind == "block":
-            self.kvscope.open_block(int(target.key))
+            self.kvscope.places.open_block(int(target.key))
 
     def on_mount(self) -> None:
         self._divide()

@@ -104,7 +104,7 @@ class RequestScreen(TimeScreen):
         """Goes to the step of the chosen happening; from the block table to the chosen block."""
         if self.table_panel.has_focus and self.model.block_id in self.model.selected_blocks:
             assert self.model.block_id is not None
-            self.kvscope.open_block(self.model.block_id)
+            self.kvscope.places.open_block(self.model.block_id)
         if self.happenings.has_focus:
             step = self.happenings.current_step
             if step is not None:
