@@ -94,6 +94,28 @@ def test_the_folder_is_the_users_alone(tmp_path: Path, monkeypatch: pytest.Monke
         compile_anew()
 
 
+def test_a_library_is_of_one_source_compiler_cpu_and_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str, text: str) -> str:
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\necho {text}\n")
+        path.chmod(0o700)
+        return str(path)
+
+    (tmp_path / "other.c").write_text("other")
+    first = version("first", "1")
+    made = [native_library._fingerprint(first), native_library._fingerprint(version("second", "1"))]
+    changes: dict[str, object] = {"SOURCE": tmp_path / "other.c", "_FLAGS": ("-O1",), "_cpu": lambda: b"another"}
+    for name, value in changes.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(native_library, name, value)
+            made.append(native_library._fingerprint(first))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", "0")
+        made.append(native_library._fingerprint(first))
+    made.append(native_library._fingerprint(version("first", "2")))
+    assert len(set(made)) == 7
+
+
 def test_an_old_cpu_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     with pytest.raises(NoNativeLibraryError, match="AVX-512"):
