@@ -23,13 +23,16 @@ def recordings_folder() -> Path:
 
 
 def new_recording_path(model: str, now: datetime.datetime) -> Path:
-    """Returns a path that no file has yet, named after the moment and the model."""
+    """Returns a path that no file has yet, named after the moment and the model.
+
+    An engine that another screen has just started has its log there, before its model is loaded and it records.
+    """
     name = re.sub(r"[^a-z0-9.]+", "-", Path(model).name.lower()).strip("-.") or "model"
     stem = f"{now:%Y-%m-%d-%H%M%S}-{name}"
     folder = recordings_folder()
     path = folder / f"{stem}.db"
     number = 2
-    while path.exists():
+    while path.exists() or path.with_name(f"{path.name}.log").exists():
         path = folder / f"{stem}-{number}.db"
         number += 1
     return path

@@ -100,6 +100,8 @@ def test_new_recordings_are_named_after_the_moment_and_the_model(
     assert first == tmp_path / "2026-11-29-153012-smollm2-135m.db"
     first.touch()
     assert new_recording_path("smollm2-135m", NOW) == tmp_path / "2026-11-29-153012-smollm2-135m-2.db"
+    (tmp_path / "2026-11-29-153012-smollm2-135m-2.db.log").touch()
+    assert new_recording_path("smollm2-135m", NOW) == tmp_path / "2026-11-29-153012-smollm2-135m-3.db"
     assert new_recording_path("Org/My Model.GGUF", NOW) == tmp_path / "2026-11-29-153012-my-model.gguf.db"
 
 
