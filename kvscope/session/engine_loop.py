@@ -277,5 +277,6 @@ class EngineLoop:
         text = "" if is_explained else "".join(traceback.format_exception(error))
         with self._changed:
             self._failure = self._failure or (message.splitlines()[0], text)
-        print(text or message, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # the disk that has no room for a recording has none for a log either
+            print(text or message, file=sys.stderr, flush=True)
         self._on_change()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
@@ -306,6 +309,23 @@ def test_an_engine_that_cannot_load_fails_with_the_reason() -> None:
     loop.start()
     loop.join(TIMEOUT_S)
     assert (loop.status.phase, loop.status.detail) == ("failed", "FileNotFoundError: no weights")
+
+
+def test_an_engine_that_cannot_even_write_its_log_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the process stayed for ever: its thread died of the log before it had said that it is closed."""
+
+    def load(report: ReportProgress) -> BuiltEngine:
+        raise FileNotFoundError("no weights")
+
+    class FullDisk(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    loop = EngineLoop(load, lambda: None)
+    loop.start()
+    loop.join(TIMEOUT_S)
+    assert (loop.is_closed, loop.status.phase) == (True, "failed")
 
 
 @pytest.mark.parametrize(
