@@ -172,6 +172,13 @@ def test_a_seeds_tokens_do_not_depend_on_company(toy_float32: Model) -> None:
     assert run(GREEDY) == [greedy]
 
 
+def test_requests_without_a_seed_draw_apart(toy_float32: Model) -> None:
+    text = toy_float32.tokenizer.encode("chance")
+    requests = [make_request(toy_float32, name, text, UNSEEDED) for name in "ab"]
+    one, other = answer(new_runner(toy_float32, CONFIGS["ample"], has_graphs=True), requests, 12)
+    assert one != other
+
+
 def test_logprobs_are_those_of_the_torch_runner(toy_float32: Model) -> None:
     """In a step where another row is sampled on the device."""
     prompt = toy_float32.tokenizer.encode("hi")
