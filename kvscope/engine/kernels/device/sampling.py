@@ -112,7 +112,8 @@ def _sample(
         threshold = tl.maximum(peak + tl.log(min_p) / scale, threshold)
     num_kept = top_k * 0 + VOCAB_SIZE
     least_mass = peak * 0
-    if (min_p > 0) | (top_k > 0) | (top_p < 1):
+    # A small vocabulary is written out in any case, and then it counts how many are not -inf.
+    if (min_p > 0) | (top_k > 0) | (top_p < 1) | (VOCAB_SIZE <= MAX_CANDIDATES):
         count, mass, lowest, _ = _look(row_ptr, VOCAB_SIZE, threshold, peak, scale, TILE)
         num_kept = count.to(tl.int32)
         # Of what top_k leaves where there is one: known when its threshold is.
@@ -131,8 +132,7 @@ def _sample(
                 TILE,
             )
     if num_kept <= MAX_CANDIDATES:
-        # Without filters nobody has counted: of a small vocabulary fewer may be kept than there are.
-        num_kept = _write_out(row_ptr, candidates_ptr, candidate_ids_ptr, threshold, VOCAB_SIZE, TILE)
+        _write_out(row_ptr, candidates_ptr, candidate_ids_ptr, threshold, VOCAB_SIZE, TILE)
         threshold = _exact(candidates_ptr, num_kept, threshold, peak, scale, top_k, top_p, least_mass, TILE)
         token_id = _draw_candidate(
             candidates_ptr, candidate_ids_ptr, num_kept, threshold, peak, scale, seed, index, VOCAB_SIZE, TILE // 2
@@ -224,7 +224,7 @@ def _look(logits_ptr, num_logits, threshold, peak, scale, TILE: tl.constexpr):
 
 @triton.jit
 def _write_out(row_ptr, candidates_ptr, candidate_ids_ptr, threshold, VOCAB_SIZE: tl.constexpr, TILE: tl.constexpr):
-    """Writes the logits kept and their token ids, in the order of the ids; returns how many they are."""
+    """Writes the logits kept and their token ids, in the order of the ids."""
     num_before = 0
     for first in tl.range(0, VOCAB_SIZE, TILE, num_stages=4):
         token_ids = first + tl.arange(0, TILE)
@@ -236,7 +236,6 @@ def _write_out(row_ptr, candidates_ptr, candidate_ids_ptr, threshold, VOCAB_SIZE
         num_before += tl.sum(is_kept.to(tl.int32), 0)
     # Other threads of this program read them next.
     tl.debug_barrier()
-    return num_before
 
 
 @triton.jit
