@@ -132,6 +132,13 @@ class Screen:
                 return match[1]
         return None
 
+    @property
+    def can_go_down(self) -> bool:
+        """A row stands below the selected one, in the queues."""
+        lines = self._terminal.screen.lines
+        below = next((lines[row + 1] for row, line in enumerate(lines[:-2]) if "▸" in line), "")
+        return bool(below.split("│")[0].strip())
+
     def press(self, kind: str, keys: bytes, is_effect: Callable[[], bool], what: str) -> KeyTime:
         """Returns how long it takes until the effect is painted. Raises `ScreenFailed` where it does not come."""
         cpu_ms = self._terminal.cpu_ms()
@@ -247,9 +254,9 @@ def _step(screen: Screen, chance: random.Random) -> KeyTime:
 
 
 def _select(screen: Screen, chance: random.Random) -> KeyTime:
-    """Another request: up to eight rows above the first selection, which is the last row."""
+    """Another request: one row up or down, up where there is none below, and not far from where it began."""
     before = screen.selected
-    is_up = screen.num_rows_up < 2 or (screen.num_rows_up < 8 and chance.random() < 0.5)
+    is_up = not screen.can_go_down or (screen.num_rows_up < 8 and chance.random() < 0.5)
     screen.num_rows_up += 1 if is_up else -1
     is_other = functools.partial(_is_other, screen, before)
     return screen.press("select", b"k" if is_up else b"j", is_other, "another request")
