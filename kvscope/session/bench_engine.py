@@ -59,6 +59,15 @@ CASES = (
 )
 
 
+def cases_named(names: Sequence[str]) -> tuple[Case, ...]:
+    """Returns the cases of these names, all where there are none. Raises `UsageError` for a name that no case has."""
+    known = {case.name: case for case in CASES}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--case {name}: there is none of that name; give one of {', '.join(map(repr, known))}")
+    return tuple(case for case in CASES if not names or case.name in names)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run of a case: when each step's tokens were there, in seconds since the requests were submitted."""

@@ -77,6 +77,17 @@ def test_the_table_has_a_row_an_engine_and_case(kvscope: CommandLine) -> None:
     assert [row.split("  ")[0] for row in rows[3:]] == ["case", "batch 3", "prefill 30"]
 
 
+def test_cases_can_be_chosen(kvscope: CommandLine) -> None:
+    outcome = kvscope(*ARGUMENTS, "--case", "prefill 30", "--json")
+    assert [json.loads(line)["case"] for line in outcome.out.splitlines()] == ["prefill 30"]
+
+
+def test_a_case_of_no_such_name_is_refused(kvscope: CommandLine) -> None:
+    outcome = kvscope(*ARGUMENTS, "--case", "batch 5")
+    told = "--case batch 5: there is none of that name; give one of 'batch 3', 'prefill 30'"
+    assert (outcome.exit_code, outcome.out, outcome.err) == (2, "", f"kvscope: {told}\n")
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [

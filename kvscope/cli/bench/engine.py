@@ -33,6 +33,10 @@ def engine(
         list[int] | None, typer.Option(min=1, help="Tried for every engine; of each case the better counts. [1 2]")
     ] = None,
     pairs: Annotated[int, typer.Option(min=1, help="Interleaved rounds of each case.")] = 5,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this one: 'batch 1', 'batch 8', 'batch 32', 'batch 64', 'prefill 1,024'. [all]"),
+    ] = None,
     vllm_eager: Annotated[bool, typer.Option("--vllm-eager", help="vLLM without torch.compile.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each case.")] = False,
 ) -> None:
@@ -42,11 +46,11 @@ def engine(
     from kvscope.cli.progress_line import ProgressLine
     from kvscope.engine.model.loader import load_model
     from kvscope.session.bench_engine import (
-        CASES,
         KvscopeEngine,
         PeerEngine,
         PeerProcess,
         build_kvscope,
+        cases_named,
         fastest,
         peer_folder,
     )
@@ -54,6 +58,7 @@ def engine(
     from kvscope.session.build import require_engine_extra
 
     require_engine_extra()
+    cases = cases_named(case or [])
     progress = ProgressLine()
     tried = threads or [1, 2]
     seeds = itertools.count(1)
@@ -81,17 +86,17 @@ def engine(
             for name, packages in versions.items():
                 print(f"{name}: {', '.join(f'{package} {version}' for package, version in packages.items())}")
             print(f"kvscope on {execution}; {model}, bfloat16", flush=True)
-        for number, case in enumerate(CASES):
-            progress.loading(f"{case.name}: which number of threads is better", None)
-            chosen = {name: fastest(many, case, _NUM_TRIES, lambda: next(seeds)) for name, many in engines.items()}
-            runs = _take_turns(case, chosen, pairs, seeds, progress)
+        for number, timed in enumerate(cases):
+            progress.loading(f"{timed.name}: which number of threads is better", None)
+            chosen = {name: fastest(many, timed, _NUM_TRIES, lambda: next(seeds)) for name, many in engines.items()}
+            runs = _take_turns(timed, chosen, pairs, seeds, progress)
             progress.clear()
             if as_json:
                 about: dict[str, Any] = {"model": model, "dtype": "bfloat16", "execution": execution}
                 about |= {"threads_tried": tried, "machine": machine.as_json(), "peers": versions}
-                print(json.dumps(_as_json(case, chosen, runs) | about), flush=True)
+                print(json.dumps(_as_json(timed, chosen, runs) | about), flush=True)
             else:
-                _print_case(case, chosen, runs, has_head=number == 0)
+                _print_case(timed, chosen, runs, has_head=number == 0)
 
 
 def _take_turns(
