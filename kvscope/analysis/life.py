@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from kvscope import events as ev
 from kvscope.analysis.history import Turn, TurningKind, request_history, turns
 from kvscope.analysis.memory import remembered
-from kvscope.analysis.request_view import LifeRun, LifeState, TimeShare
 from kvscope.replay.timeline import Moment, Timeline
 
 MAX_EXACT_STEPS = 1000
 """Ranges up to so many steps are read step by step, so that steps without a token show; longer ones by turns alone."""
 
 _MAX_CLOCKS = 10_000
+
+LifeState = Literal["waiting", "prefill", "decode", "preempted", "nothing", "finished"]
+"""`preempted` is waiting again; `nothing` is running without a token; `finished` is the last step itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class LifeRun:
+    """Steps `first_step` to `last_step`, both included, in which a request was in one state."""
+
+    state: LifeState
+    first_step: int
+    last_step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeShare:
+    """How much of a request's time until the step went into one state."""
+
+    state: Literal["waiting", "prefill", "decode"]
+    """`waiting` includes the time after preemptions."""
+    num_steps: int
+    duration_ns: int | None
+    """None where the run has no clock."""
+    num_tokens: int
+
 
 _STATES: dict[TurningKind, LifeState] = {
     "arrived": "waiting",

@@ -1,20 +1,17 @@
-"""All that a screen or a command shows of one request at a step: its facts, block table, sharers, what happened to it.
+"""The facts of one request at a step: what it is, where it stands, what it got and had.
 
-Its life on the time axis and where its time went are in `kvscope.analysis.life`.
+Its block table and sharers are in `kvscope.analysis.block_table`, its life on the time axis and where its time went in
+`kvscope.analysis.life`, what happened to it in `kvscope.analysis.happenings`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from kvscope import events as ev
 from kvscope.analysis.admission_sentences import hit_owners, no_hit_reason
-from kvscope.analysis.history import request_history
 from kvscope.analysis.memory import remembered
-from kvscope.analysis.pool_view import BlockChange, pool_view
 from kvscope.analysis.spans import Part, Span, count, dim, say, strong
 from kvscope.analysis.step_facts import StepShare
 from kvscope.analysis.text import visible
@@ -65,70 +62,6 @@ class RequestFacts:
     """Place in the waiting queue, 0 is the head."""
     prompt: str
     """Visible text of the prompt: as it was given, else its tokens."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockRow:
-    """One row of a block table."""
-
-    index: int
-    block_id: int
-    change: BlockChange
-    """What the request's step did with it."""
-    ref_cnt: int
-    is_published: bool
-    is_hit: bool
-    """Taken over from the cache at the last admission: the rows before `hit ends`."""
-    origin_id: str | None
-    """The request that computed it, where it is published."""
-    since_step: int | None
-    """When this request got it; None where that is not known cheaply."""
-    text: str
-    num_tokens: int
-    """How many of its slots are computed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockTableView:
-    """Rows of a block table that were asked for; `num_blocks` says how long the whole is."""
-
-    num_blocks: int
-    num_hit_blocks: int
-    rows: tuple[BlockRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Sharer:
-    """Another request that holds the same blocks now."""
-
-    request_id: str
-    num_blocks: int
-    num_tokens: int
-
-
-LifeState = Literal["waiting", "prefill", "decode", "preempted", "nothing", "finished"]
-"""`preempted` is waiting again; `nothing` is running without a token; `finished` is the last step itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class LifeRun:
-    """Steps `first_step` to `last_step`, both included, in which a request was in one state."""
-
-    state: LifeState
-    first_step: int
-    last_step: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeShare:
-    """How much of a request's time until the step went into one state."""
-
-    state: Literal["waiting", "prefill", "decode"]
-    """`waiting` includes the time after preemptions."""
-    num_steps: int
-    duration_ns: int | None
-    """None where the run has no clock."""
-    num_tokens: int
 
 
 _PROMPT_TOKENS_SHOWN = 200
@@ -260,70 +193,3 @@ def _prompt(timeline: Timeline, row: RequestRow) -> str:
         return visible(row.prompt)
     shown = min(row.num_prompt_tokens, _PROMPT_TOKENS_SHOWN)
     return request_text(timeline, row.request_id, timeline.last_step, 0, shown)
-
-
-def block_table(timeline: Timeline, moment: Moment, request_id: str, indexes: Iterable[int]) -> BlockTableView:
-    """Returns the rows of a live request's block table that are asked for; those outside the table are left out."""
-    state = moment.state
-    request = state.requests.get(request_id)
-    if request is None or state.config is None:
-        return BlockTableView(num_blocks=0, num_hit_blocks=0, rows=())
-    block_size = state.config.block_size
-    num_hit_blocks = request.num_hit_tokens // block_size if request.block_ids else 0
-    change = pool_view(timeline, moment).change
-    since = _since_steps(timeline, moment, request)
-    rows: list[BlockRow] = []
-    for index in indexes:
-        if not 0 <= index < len(request.block_ids):
-            continue
-        block_id = request.block_ids[index]
-        origin = state.cached_from.get(block_id)
-        start = index * block_size
-        stop = min(start + block_size, request.num_tokens)
-        rows.append(
-            BlockRow(
-                index=index,
-                block_id=block_id,
-                change=BlockChange(change[block_id]),
-                ref_cnt=state.ref_cnts[block_id],
-                is_published=origin is not None,
-                is_hit=index < num_hit_blocks,
-                origin_id=origin[0] if origin is not None else None,
-                since_step=since[index] if index < len(since) else None,
-                text=request_text(timeline, request_id, moment.step, start, stop) if start < stop else "",
-                num_tokens=max(min(request.num_computed_tokens - start, block_size), 0),
-            )
-        )
-    return BlockTableView(num_blocks=len(request.block_ids), num_hit_blocks=num_hit_blocks, rows=tuple(rows))
-
-
-def _since_steps(timeline: Timeline, moment: Moment, request: RequestState) -> list[int]:
-    """Returns for each index of the table the step in which the request got that block."""
-    history = request_history(timeline, request.request_id, moment.step)
-    if history is None or request.admitted_step is None:
-        return []
-    steps: list[int] = []
-    for step, event in history.until(moment.step):
-        if isinstance(event, ev.BlockTouched | ev.BlockAllocated) and step >= request.admitted_step:
-            steps += [step] * len(event.block_ids)
-    return steps
-
-
-def sharers(moment: Moment, request_id: str) -> list[Sharer]:
-    """Returns who else holds the request's blocks now, most first. What is shared is always the head of both tables."""
-    state = moment.state
-    request = state.requests.get(request_id)
-    if request is None or not request.block_ids or state.config is None:
-        return []
-    found: list[Sharer] = []
-    for other_id in state.running + state.waiting:
-        table = state.requests[other_id].block_ids
-        if other_id == request_id or not table or table[0] != request.block_ids[0]:
-            continue
-        num_blocks = 0
-        for ours, theirs in zip(request.block_ids, table, strict=False):
-            if ours != theirs:
-                break
-            num_blocks += 1
-        found.append(Sharer(other_id, num_blocks, num_blocks * state.config.block_size))
-    return sorted(found, key=lambda sharer: -sharer.num_blocks)

@@ -8,21 +8,11 @@ import msgspec
 import pytest
 
 from kvscope import events as ev
+from kvscope.analysis.block_table import BlockRow, BlockTableView, Sharer, block_table, sharers
 from kvscope.analysis.happenings import happenings
-from kvscope.analysis.life import life, time_shares
+from kvscope.analysis.life import LifeRun, TimeShare, life, time_shares
 from kvscope.analysis.pool_view import BlockChange
-from kvscope.analysis.request_view import (
-    BlockRow,
-    BlockTableView,
-    LifeRun,
-    RequestFacts,
-    Sharer,
-    TimeShare,
-    block_table,
-    request_facts,
-    sampling_words,
-    sharers,
-)
+from kvscope.analysis.request_view import RequestFacts, request_facts, sampling_words
 from kvscope.analysis.spans import plain
 from kvscope.analysis.step_facts import StepShare
 from tests.analysis.reading import read, read_steps

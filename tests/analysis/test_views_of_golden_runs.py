@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kvscope.analysis.block_table import block_table
 from kvscope.analysis.happenings import happenings
 from kvscope.analysis.life import life, time_shares
 from kvscope.analysis.pool_view import block_facts, pool_view
-from kvscope.analysis.request_view import block_table, request_facts
+from kvscope.analysis.request_view import request_facts
 from kvscope.analysis.sentences import sentences, step_title
 from kvscope.analysis.spans import plain
 from kvscope.analysis.step_facts import step_facts

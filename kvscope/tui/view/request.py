@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kvscope.analysis.block_table import BlockRow
 from kvscope.analysis.pool_view import BlockChange
-from kvscope.analysis.request_view import BlockRow, RequestFacts
+from kvscope.analysis.request_view import RequestFacts
 from kvscope.analysis.spans import Span as WordSpan
 from kvscope.analysis.spans import wrap
 from kvscope.analysis.text import cell_width

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kvscope.analysis.block_table import Sharer
 from kvscope.analysis.happenings import Happening
-from kvscope.analysis.request_view import RequestFacts, Sharer, TimeShare
+from kvscope.analysis.life import TimeShare
+from kvscope.analysis.request_view import RequestFacts
 from kvscope.analysis.spans import count, wrap
 from kvscope.analysis.text import visible
 from kvscope.replay.timeline import StepSummary

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvscope.analysis.request_view import BlockRow, RequestFacts, block_table, request_facts
+from kvscope.analysis.block_table import BlockRow, block_table
+from kvscope.analysis.request_view import RequestFacts, request_facts
 from kvscope.analysis.text import visible
 from kvscope.analysis.token_view import request_text
 from kvscope.replay.timeline import Moment, Timeline

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvscope.analysis.block_table import block_table, sharers
 from kvscope.analysis.happenings import Happening, happenings
 from kvscope.analysis.life import time_shares
-from kvscope.analysis.request_view import RequestFacts, block_table, request_facts, sharers
+from kvscope.analysis.request_view import RequestFacts, request_facts
 from kvscope.analysis.token_view import request_text
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.model import ScreenModel
