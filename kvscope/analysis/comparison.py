@@ -11,7 +11,8 @@ from itertools import zip_longest
 
 from kvscope import events as ev
 from kvscope.analysis.decisions import Decision, decision, differing_fields
-from kvscope.analysis.run_figures import FigureCollector, RequestFigures, RunFigures
+from kvscope.analysis.request_figures import RequestFigures
+from kvscope.analysis.run_figures import FigureCollector, RunFigures
 
 Steps = Iterable[tuple[int, Sequence[ev.Event]]]
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from kvscope.analysis.run_figures import RequestFigures, RunFigures
+from kvscope.analysis.request_figures import RequestFigures
+from kvscope.analysis.run_figures import RunFigures
 
 Unit = Literal["ns", "steps"]
 

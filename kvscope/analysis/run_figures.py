@@ -8,13 +8,14 @@ A token exists when its step's model and bookkeeping are done: its time is the e
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kvscope import events as ev
+from kvscope.analysis.request_figures import Admission, RequestFigures
+from kvscope.analysis.step_columns import StepColumns, StepValues
 
 FIGURE_KINDS: tuple[type[ev.Event], ...] = (
     ev.EngineConfigured,
@@ -36,121 +37,6 @@ FIGURE_KINDS: tuple[type[ev.Event], ...] = (
     ev.StepFailed,
 )
 """The kinds that the pass needs; block events besides are counted where they are there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """One time that a request left the waiting queue."""
-
-    step: int
-    num_tokens: int
-    """All its tokens then: what the prefix cache was asked for."""
-    num_hit_tokens: int
-    num_own_hit_tokens: int
-    """Of these, tokens in blocks that the request itself had computed before it was preempted."""
-
-
-@dataclass(slots=True)
-class RequestFigures:
-    """One request over the whole run. Steps are step numbers, None where it has not happened."""
-
-    request_id: str
-    arrival_step: int
-    num_prompt_tokens: int
-    max_tokens: int
-    priority: int
-    cache_salt: str | None
-    lora_name: str | None
-    arrival_ns: int
-    template_ns: int
-    tokenize_ns: int
-    admissions: list[Admission] = field(default_factory=list)
-    preempted_steps: list[int] = field(default_factory=list)
-    token_steps: array[int] = field(default_factory=lambda: array("q"))
-    """The step of each output token."""
-    num_lost_tokens: int = 0
-    """Computed tokens that its preemptions threw away."""
-    num_recomputed_tokens: int = 0
-    """Of these, tokens that were computed a second time."""
-    finished_step: int | None = None
-    finish_reason: str | None = None
-    num_computed_tokens: int = 0
-    high_water: int = 0
-    """Most tokens that were computed before a preemption."""
-
-    @property
-    def num_tokens(self) -> int:
-        return self.num_prompt_tokens + len(self.token_steps)
-
-    @property
-    def first_admitted_step(self) -> int | None:
-        return self.admissions[0].step if self.admissions else None
-
-    @property
-    def first_token_step(self) -> int | None:
-        return self.token_steps[0] if self.token_steps else None
-
-    @property
-    def num_hit_tokens(self) -> int:
-        """Of all its admissions."""
-        return sum(admission.num_hit_tokens for admission in self.admissions)
-
-    @property
-    def num_own_hit_tokens(self) -> int:
-        return sum(admission.num_own_hit_tokens for admission in self.admissions)
-
-
-@dataclass(slots=True)
-class StepColumns:
-    """One value a step, in columns. `first_step` is the step of index 0."""
-
-    first_step: int = 0
-    start_ns: array[int] = field(default_factory=lambda: array("q"))
-    end_ns: array[int] = field(default_factory=lambda: array("q"))
-    """When the step's tokens existed."""
-    schedule_ns: array[int] = field(default_factory=lambda: array("q"))
-    forward_ns: array[int] = field(default_factory=lambda: array("q"))
-    sample_ns: array[int] = field(default_factory=lambda: array("q"))
-    update_ns: array[int] = field(default_factory=lambda: array("q"))
-    record_ns: array[int] = field(default_factory=lambda: array("q"))
-    """As measured in the step: what handing over the step before took."""
-    token_budget: array[int] = field(default_factory=lambda: array("q"))
-    num_prefill_tokens: array[int] = field(default_factory=lambda: array("q"))
-    """Scheduled tokens that are not the next token of a request whose other tokens are all computed."""
-    num_decode_tokens: array[int] = field(default_factory=lambda: array("q"))
-    """The others, with their drafts."""
-    num_token_pairs: array[int] = field(default_factory=lambda: array("q"))
-    """Context read: for each scheduled token, the tokens that it attends to."""
-    num_scheduled_requests: array[int] = field(default_factory=lambda: array("q"))
-    num_waiting: array[int] = field(default_factory=lambda: array("q"))
-    """After the admissions of the step."""
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
-    def append(self, values: _StepValues) -> None:
-        for name in _COLUMNS:
-            getattr(self, name).append(getattr(values, name))
-
-
-@dataclass(slots=True)
-class _StepValues:
-    start_ns: int = 0
-    end_ns: int = 0
-    schedule_ns: int = 0
-    forward_ns: int = 0
-    sample_ns: int = 0
-    update_ns: int = 0
-    record_ns: int = 0
-    token_budget: int = 0
-    num_prefill_tokens: int = 0
-    num_decode_tokens: int = 0
-    num_token_pairs: int = 0
-    num_scheduled_requests: int = 0
-    num_waiting: int = 0
-
-
-_COLUMNS = tuple(_StepValues.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +112,7 @@ class FigureCollector:
     def __init__(self) -> None:
         self.figures = RunFigures()
         self._step = -1
-        self._values = _StepValues()
+        self._values = StepValues()
         self._own_hits: dict[str, int] = {}
         self._has_blocks = False
         self._notes: dict[type, Callable[[Any], None]] = {
@@ -258,7 +144,7 @@ class FigureCollector:
         if not len(self.figures.steps):
             self.figures.steps.first_step = step
         self._step = step
-        self._values = _StepValues()
+        self._values = StepValues()
         notes = self._notes
         for event in events:
             note = notes.get(type(event))

@@ -13,7 +13,8 @@ from typing import Literal
 
 from kvscope.analysis.latencies import RequestLatency, Unit, latencies, unit_of
 from kvscope.analysis.percentiles import Distribution, distribution
-from kvscope.analysis.run_figures import FIGURE_KINDS, RequestFigures, RunFigures, run_figures
+from kvscope.analysis.request_figures import RequestFigures
+from kvscope.analysis.run_figures import FIGURE_KINDS, RunFigures, run_figures
 from kvscope.analysis.speculation import Speculation, speculation
 from kvscope.analysis.wrong_readings import Warning, budget_use, wrong_readings
 from kvscope.errors import UsageError

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvscope.analysis.percentiles import percentile
-from kvscope.analysis.run_figures import StepColumns
+from kvscope.analysis.step_columns import StepColumns
 
 _MIN_STEPS = 8
 """With fewer steps than this four coefficients say nothing."""

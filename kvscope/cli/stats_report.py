@@ -10,7 +10,7 @@ from typing import Any
 from kvscope.analysis.detectors import Finding
 from kvscope.analysis.latencies import RequestLatency, Unit
 from kvscope.analysis.percentiles import Distribution, histogram, whole_histogram
-from kvscope.analysis.run_figures import RequestFigures
+from kvscope.analysis.request_figures import RequestFigures
 from kvscope.analysis.speculation import Speculation
 from kvscope.analysis.stats import GroupSummary, LatencySummary, RunStatistics
 from kvscope.analysis.stats_words import figure_words

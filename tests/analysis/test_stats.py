@@ -6,7 +6,8 @@ import pytest
 
 from kvscope.analysis.latencies import RequestLatency, latencies
 from kvscope.analysis.percentiles import Distribution
-from kvscope.analysis.run_figures import FIGURE_KINDS, Admission, run_figures
+from kvscope.analysis.request_figures import Admission
+from kvscope.analysis.run_figures import FIGURE_KINDS, run_figures
 from kvscope.analysis.speculation import Position, Speculation
 from kvscope.analysis.stats import HitSummary, Throughput, group_summaries, read_statistics
 from kvscope.analysis.stats_words import figure_words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvscope.analysis.run_figures import StepColumns
+from kvscope.analysis.step_columns import StepColumns
 from kvscope.analysis.step_time_model import FitError, StepLoad, StepTimeModel, fit, fit_step_time
 
 LOADS = [

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kvscope import events as ev
-from kvscope.analysis.run_figures import FIGURE_KINDS, RequestFigures, run_figures
+from kvscope.analysis.request_figures import RequestFigures
+from kvscope.analysis.run_figures import FIGURE_KINDS, run_figures
 from kvscope.replay.timeline import Timeline
 
 
