@@ -25,7 +25,7 @@ from kvscope.analysis.spans import (
     strong,
 )
 from kvscope.analysis.text import visible
-from kvscope.analysis.verdicts import refused_words
+from kvscope.analysis.verdict_words import refused_words
 
 _MAX_RUNS = 12
 """Ranges of blocks that are named; the rest is counted."""

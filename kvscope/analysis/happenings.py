@@ -13,7 +13,7 @@ from kvscope.analysis.queue_sentences import preempted
 from kvscope.analysis.spans import Part, Sentence, count, dim, figure, say, strong
 from kvscope.analysis.spans import step as step_span
 from kvscope.analysis.text import visible
-from kvscope.analysis.verdicts import refused_words
+from kvscope.analysis.verdict_words import refused_words
 from kvscope.replay.timeline import Moment, Timeline
 
 _MAX_CAUSES = 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvscope.analysis.block_books import DoubleFree, Leak
 from kvscope.analysis.finding import Finding, finding
 from kvscope.analysis.spans import Sentence, count, dim, figure, listed, request, say, strong
 from kvscope.analysis.stack_distance import LostHits
@@ -13,31 +14,9 @@ _MAX_NAMES = 4
 
 
 def unbalanced_books(runs: StepRuns) -> Iterator[Finding]:
-    """The first step after which free blocks and held blocks are not the pool, or an ended request still holds some."""
-    for double in runs.double_frees:
-        first, second = double.first, double.second
-        yield finding(
-            "books_do_not_balance",
-            [first.step, second.step],
-            (first.request_id, second.request_id),
-            {
-                "block_id": double.block_id,
-                "first_free": {"step": first.step, "request_id": first.request_id},
-                "second_free": {"step": second.step, "request_id": second.request_id},
-            },
-            Sentence(
-                "✖",
-                "failed",
-                say(
-                    strong(f"Block {double.block_id} was given back twice"),
-                    f": at step {first.step} by ",
-                    request(first.request_id),
-                    f" and at step {second.step} by ",
-                    request(second.request_id),
-                    ", with nobody holding it in between",
-                ),
-            ),
-        )
+    """Blocks that were given back twice or that nobody has, and events that contradict the state before them."""
+    for double in runs.books.double_frees:
+        yield _given_back_twice(double)
     if runs.contradiction is not None:
         step, error = runs.contradiction
         yield finding(
@@ -47,12 +26,42 @@ def unbalanced_books(runs: StepRuns) -> Iterator[Finding]:
             {"contradiction": error.message},
             Sentence("✖", "failed", say(strong("The books do not balance"), f": {error.message}")),
         )
-    if runs.first_leak is None:
-        return
-    leak = runs.first_leak
+    if runs.books.first_leak is not None:
+        yield _unaccounted_for(runs.books.first_leak)
+
+
+def _given_back_twice(double: DoubleFree) -> Finding:
+    first, second = double.first, double.second
+    return finding(
+        "books_do_not_balance",
+        [first.step, second.step],
+        (first.request_id, second.request_id),
+        {
+            "block_id": double.block_id,
+            "first_free": {"step": first.step, "request_id": first.request_id},
+            "second_free": {"step": second.step, "request_id": second.request_id},
+        },
+        Sentence(
+            "✖",
+            "failed",
+            say(
+                strong(f"Block {double.block_id} was given back twice"),
+                f": at step {first.step} by ",
+                request(first.request_id),
+                f" and at step {second.step} by ",
+                request(second.request_id),
+                ", with nobody holding it in between",
+            ),
+        ),
+    )
+
+
+def _unaccounted_for(leak: Leak) -> Finding:
+    """The first step after which free blocks and held blocks are not the pool, or an ended request still holds some."""
     owners = [request(request_id) for request_id in leak.owner_ids]
     who = ["; last owned by ", *listed(owners, _MAX_NAMES)] if owners else []
-    yield finding(
+    ended = f", which ended at step {min(leak.ended_steps.values())} and gave nothing back" if leak.ended_steps else ""
+    return finding(
         "books_do_not_balance",
         [leak.step],
         leak.owner_ids,
@@ -76,15 +85,14 @@ def unbalanced_books(runs: StepRuns) -> Iterator[Finding]:
                 figure(count(len(leak.block_ids), "block")),
                 " unaccounted for",
                 *who,
-                f", which ended at step {min(leak.ended_steps.values())} and gave nothing back"
-                if leak.ended_steps
-                else "",
+                ended,
             ),
         ),
     )
 
 
 def lost_hit_findings(lost: LostHits) -> Iterator[Finding]:
+    """One finding for the whole run, or none."""
     if not lost.misses:
         return
     steps = sorted({miss.step for miss in lost.misses})

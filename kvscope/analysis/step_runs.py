@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kvscope import events as ev
+from kvscope.analysis.block_books import BlockBooks
 from kvscope.analysis.memory import remembered
+from kvscope.analysis.recorded_settings import scheduler_config
 from kvscope.analysis.step_facts import StepFacts
-from kvscope.analysis.verdicts import BLOCK_TESTS, scheduler_config, verdicts
+from kvscope.analysis.verdict_words import BLOCK_TESTS
+from kvscope.analysis.verdicts import verdicts
 from kvscope.analysis.why.instant import Capacity, capacity
 from kvscope.analysis.why.journal import num_sampled_by
 from kvscope.analysis.why.overview import Overview, overview
@@ -88,44 +90,12 @@ class LongPrefill:
     forward_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leak:
-    """Blocks that are neither free nor in any block table."""
-
-    step: int
-    block_ids: tuple[int, ...]
-    owner_ids: tuple[str, ...]
-    """Who had them last."""
-    ended_steps: dict[str, int]
-    """When those of them that have ended did so: no `BlockReleased` of theirs followed."""
-    num_free_blocks: int
-    num_held_blocks: int
-    pool: int
-    block_size: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Freed:
-    """One time that a block was given back."""
-
-    step: int
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoubleFree:
-    """A block that was given back while it was free."""
-
-    block_id: int
-    first: Freed
-    second: Freed
-
-
 @dataclass(slots=True)
 class StepRuns:
     """All of it."""
 
     overview: Overview
+    books: BlockBooks
     never_fits: dict[str, NeverFits] = field(default_factory=dict)
     inversions: dict[str, Inversion] = field(default_factory=dict)
     head_of_line: dict[str, HeadOfLine] = field(default_factory=dict)
@@ -134,15 +104,14 @@ class StepRuns:
     """Runs of steps in which a running request got nothing."""
     empty: list[Empty] = field(default_factory=list)
     long_prefills: dict[str, LongPrefill] = field(default_factory=dict)
-    first_leak: Leak | None = None
-    double_frees: list[DoubleFree] = field(default_factory=list)
     contradiction: tuple[int, StateError] | None = None
     """The step whose events do not fit the state before it."""
 
 
 def step_runs(timeline: Timeline) -> StepRuns:
     """Gathers a whole recording. Moves the timeline."""
-    runs = StepRuns(overview(timeline))
+    over = overview(timeline)
+    runs = StepRuns(over, BlockBooks({row.request_id: row.finished_step for row in over.requests}))
     gatherer = _Gatherer(timeline, runs)
     for step in range(timeline.first_step, timeline.last_step + 1):
         try:
@@ -150,7 +119,7 @@ def step_runs(timeline: Timeline) -> StepRuns:
         except StateError as error:
             runs.contradiction = (step, error)
             for _, events in timeline.events(step, step):
-                gatherer.note_blocks(step, events)
+                runs.books.note_events(step, events)
             break
         gatherer.add(moment)
     return runs
@@ -165,10 +134,6 @@ class _Gatherer:
         self._open_skips: dict[str, list[int]] = {}
         self._capacities: dict[str, tuple[int, Capacity]] = {}
         """With the tokens that the request had then."""
-        self._last_holders: dict[int, str] = {}
-        self._freed: dict[int, Freed] = {}
-        """Free blocks that were held before."""
-        self._ends = {row.request_id: row.finished_step for row in runs.overview.requests}
 
     def add(self, moment: Moment) -> None:
         state = moment.state
@@ -182,8 +147,8 @@ class _Gatherer:
         self._note_empty(facts)
         self._note_prefill(moment, facts)
         self._note_skipped(moment, facts)
-        self.note_blocks(moment.step, moment.events)
-        self._note_books(state, moment)
+        self._runs.books.note_events(moment.step, moment.events)
+        self._runs.books.note_state(moment.step, state)
 
     def _note_waiting(self, moment: Moment, facts: StepFacts, config: SchedulerConfig) -> None:
         state, runs = moment.state, self._runs
@@ -282,48 +247,3 @@ class _Gatherer:
                 self._open_skips[request_id] = []
                 self._runs.skipped.append((request_id, self._open_skips[request_id]))
             self._open_skips[request_id].append(moment.step)
-
-    def note_blocks(self, step: int, events: Sequence[ev.Event]) -> None:
-        """Follows who holds each block, and who gave it back."""
-        for event in events:
-            match event:
-                case ev.BlockAllocated() | ev.BlockTouched():
-                    for block_id in event.block_ids:
-                        self._last_holders[block_id] = event.request_id
-                        self._freed.pop(block_id, None)
-                case ev.BlockReleased():
-                    freed = Freed(step=step, request_id=event.request_id)
-                    for block_id in (*event.freed_to_head, *event.freed_to_tail):
-                        before = self._freed.get(block_id)
-                        if before is not None:
-                            self._runs.double_frees.append(DoubleFree(block_id=block_id, first=before, second=freed))
-                        self._freed[block_id] = freed
-                case _:
-                    pass
-
-    def _note_books(self, state: EngineState, moment: Moment) -> None:
-        """Holds the sum of references against the tables; looks at the blocks themselves where they differ."""
-        if self._runs.first_leak is not None:
-            return
-        ended = set(state.ended_ids)
-        live = [request for key, request in state.requests.items() if key not in ended]
-        if sum(state.ref_cnts) == sum(len(request.block_ids) for request in live):
-            return
-        held = {block_id for request in live for block_id in request.block_ids}
-        lost = [
-            block_id
-            for block_id in range(1, len(state.ref_cnts))
-            if block_id not in held and block_id not in state.free_queue
-        ]
-        owners = tuple(dict.fromkeys(self._last_holders[key] for key in lost if key in self._last_holders))
-        ends = {key: self._ends.get(key) for key in owners}
-        self._runs.first_leak = Leak(
-            step=moment.step,
-            block_ids=tuple(lost),
-            owner_ids=owners,
-            ended_steps={key: step for key, step in ends.items() if step is not None and step <= moment.step},
-            num_free_blocks=state.num_free_blocks,
-            num_held_blocks=len(held),
-            pool=state.num_usable_blocks,
-            block_size=state.config.block_size if state.config is not None else 0,
-        )

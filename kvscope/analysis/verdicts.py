@@ -6,25 +6,18 @@ rules on the state in which the waiting loop stopped, so that "fits" means "woul
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from kvscope.analysis.memory import remembered
+from kvscope.analysis.pool_at_stop import pool_at_stop
 from kvscope.analysis.prefix import hit_block_ids
-from kvscope.analysis.spans import Part, Span, dim, figure, plain, say, strong
-from kvscope.analysis.step_facts import StepFacts
+from kvscope.analysis.recorded_settings import scheduler_config
+from kvscope.analysis.spans import Span, plain, say, strong
+from kvscope.analysis.verdict_words import BLOCK_TESTS, behind_words, not_judged_words, refused_words
 from kvscope.engine.scheduling import rules
-from kvscope.engine.scheduling.config import SchedulerConfig
-from kvscope.events import EngineConfigured, QueueTest, RequestBlocked
+from kvscope.events import QueueTest
 from kvscope.replay.timeline import Moment, Timeline
-from kvscope.state import EngineState, RequestState
-
-BLOCK_TESTS = ("full_isl", "full_isl_watermark", "blocks", "watermark")
-"""The tests whose figures are blocks."""
-
-_KNOWN_SETTINGS = frozenset(field.name for field in dataclasses.fields(SchedulerConfig))
+from kvscope.state import RequestState
 
 MAX_JUDGED = 32
 """How many waiting requests `would_fit` judges: enough to answer who is blocked. With long prompts 128 of them took a
@@ -123,67 +116,6 @@ def would_fit(timeline: Timeline, moment: Moment) -> WouldFit:
     )
 
 
-def scheduler_config(config: EngineConfigured) -> SchedulerConfig:
-    """Returns the recorded settings as the rules take them; settings that this version does not know are left out."""
-    settings: dict[str, Any] = {name: value for name, value in config.settings.items() if name in _KNOWN_SETTINGS}
-    return SchedulerConfig(**{**settings, "num_gpu_blocks": config.num_gpu_blocks, "block_size": config.block_size})
-
-
-def refused_words(blocked: RequestBlocked, *, is_victim: bool) -> tuple[Span, ...]:
-    """Returns the recorded verdict on the head in a few words."""
-    match blocked.reason:
-        case "preempted":
-            return say(strong("preempted in this step" if is_victim else "admission off: preemption"))
-        case "budget":
-            return say(figure("budget used up"))
-        case "max_num_seqs":
-            return say(figure(f"seqs {blocked.need - 1}/{blocked.have}"))
-        case "chunked_prefill_off":
-            return say("chunking off: ", figure(f"{blocked.need} > {blocked.have} left"))
-        case "spec_pad_budget":
-            return say("with drafts ", figure(f"{blocked.need} > {blocked.have} left"))
-        case "full_isl" | "full_isl_watermark" | "blocks" | "watermark":
-            wm = f"+{blocked.watermark_blocks}wm" if blocked.watermark_blocks else ""
-            return say("need ", figure(f"{blocked.need}{wm} > {blocked.have} free"))
-        case "policy":
-            return say("batch closed, ", figure(f"{blocked.have} run"))
-        case "empty" | "other":
-            return say(f"refused: {blocked.reason}")
-
-
-@dataclass(frozen=True, slots=True)
-class PoolAtStop:
-    """The pool when the waiting loop stopped: what was given back later in the step is not free yet."""
-
-    num_free_blocks: int
-    num_running: int
-    num_requests: int
-    """Running and waiting when the step began."""
-    late_refs: Counter[int]
-    """References that blocks lost between that moment and the end of the step."""
-
-    def is_free(self, state: EngineState, block_id: int) -> bool:
-        return state.ref_cnts[block_id] + self.late_refs[block_id] == 0
-
-
-def pool_at_stop(moment: Moment, facts: StepFacts) -> PoolAtStop:
-    """Works back from the end of the step to the end of its `schedule()`."""
-    state = moment.state
-    late_refs: Counter[int] = Counter()
-    num_freed = 0
-    for released in facts.late_releases:
-        num_freed += len(released.freed_to_head) + len(released.freed_to_tail)
-        late_refs.update(released.freed_to_head)
-        late_refs.update(released.freed_to_tail)
-        late_refs.update(released.still_held)
-    return PoolAtStop(
-        num_free_blocks=state.num_free_blocks - num_freed,
-        num_running=len(state.running) + len(facts.late_ends),
-        num_requests=len(state.running) + len(state.waiting) + facts.num_late_ends,
-        late_refs=late_refs,
-    )
-
-
 class _Judge:
     """Judges the waiting requests of one moment, each once."""
 
@@ -228,7 +160,7 @@ class _Judge:
             reason = "preempted"
             words = say(strong("preempted in this step"))
         else:
-            words = _words_behind(judgement)
+            words = not_judged_words() if judgement is None else behind_words(judgement.failed, judgement.need_blocks)
         return Verdict(
             request_id=request_id,
             position=position,
@@ -288,17 +220,6 @@ class _Judge:
         if token_budget > 0:
             chunk = min(chunk, token_budget)
         return min(num_hit_tokens + chunk, num_tokens)
-
-
-def _words_behind(judgement: Judgement | None) -> tuple[Span, ...]:
-    if judgement is None:
-        return say(dim("↳ not judged"))
-    failed = judgement.failed
-    if failed is not None and failed.reason not in BLOCK_TESTS:
-        blocked = RequestBlocked(request_id="", reason=failed.reason, need=failed.need, have=failed.have)
-        return say("↳ ", refused_words(blocked, is_victim=False))
-    need: list[Part] = ["↳ need ", figure(judgement.need_blocks)]
-    return say(*need, strong(" fits")) if failed is None else say(*need)
 
 
 def _judge(timeline: Timeline, moment: Moment) -> _Judge:

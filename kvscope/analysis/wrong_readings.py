@@ -9,13 +9,13 @@ from typing import Literal
 from kvscope.analysis.latencies import RequestLatency
 from kvscope.analysis.percentiles import in_order
 from kvscope.analysis.run_figures import RunFigures
+from kvscope.analysis.verdict_words import BLOCK_TESTS
 
 _LOW_BUDGET_USE = 0.5
 _QUEUE_SHARE = 0.5
 _OWN_SHARE = 0.5
 _TAIL = 5.0
 """A 99th percentile this many times the median is a tail of its own."""
-_BLOCK_TESTS = frozenset({"full_isl", "full_isl_watermark", "blocks", "watermark"})
 
 Reading = Literal["budget_use", "ttft_is_queueing", "own_hits", "mean_hides_tail"]
 
@@ -49,7 +49,7 @@ def _budget_use(figures: RunFigures) -> Iterator[Warning]:
     stops = figures.stops_with_waiting
     num_waiting_steps = stops.total()
     by_budget = stops["budget"] + stops["chunked_prefill_off"] + stops["spec_pad_budget"]
-    others = {"sequences": stops["max_num_seqs"], "blocks": sum(stops[test] for test in _BLOCK_TESTS)}
+    others = {"sequences": stops["max_num_seqs"], "blocks": sum(stops[test] for test in BLOCK_TESTS)}
     cause = max(others, key=lambda name: others[name])
     if use is None or use >= _LOW_BUDGET_USE or not num_waiting_steps or others[cause] <= by_budget:
         return

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from kvscope import events as ev
 from kvscope.analysis.memory import remembered
-from kvscope.analysis.verdicts import scheduler_config, verdicts
+from kvscope.analysis.recorded_settings import scheduler_config
+from kvscope.analysis.verdicts import verdicts
 from kvscope.analysis.why.changes import Change
 from kvscope.analysis.why.instant import (
     AdmissionTest,

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvscope.analysis.memory import remembered
-from kvscope.analysis.verdicts import judged, pool_at_stop, scheduler_config
+from kvscope.analysis.pool_at_stop import pool_at_stop
+from kvscope.analysis.recorded_settings import scheduler_config
+from kvscope.analysis.verdicts import judged
 from kvscope.analysis.why.changes import Change, smallest_changes
 from kvscope.analysis.why.journal import Queues
 from kvscope.analysis.why.standing import standing_before

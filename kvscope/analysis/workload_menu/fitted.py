@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvscope.analysis.verdicts import scheduler_config
+from kvscope.analysis.recorded_settings import scheduler_config
 from kvscope.analysis.workload_menu.rehearsal import Rehearsal, rehearse
 from kvscope.analysis.workload_menu.workload import FigureError, Workload
 from kvscope.control import PlannedRequest

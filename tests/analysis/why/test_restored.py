@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kvscope import events as ev
+from kvscope.analysis.recorded_settings import scheduler_config
 from kvscope.analysis.text import cell_width
-from kvscope.analysis.verdicts import scheduler_config
 from kvscope.analysis.why import explain, overview
 from kvscope.analysis.why.layout import as_text
 from kvscope.analysis.why.report import report

@@ -25,7 +25,7 @@ import msgspec
 import pytest
 
 from kvscope import events as ev
-from kvscope.analysis.verdicts import scheduler_config
+from kvscope.analysis.recorded_settings import scheduler_config
 from kvscope.analysis.why import explain, instant
 from kvscope.analysis.why.changes import Change, smallest_changes
 from kvscope.analysis.why.instant import num_shares
