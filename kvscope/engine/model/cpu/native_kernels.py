@@ -1,4 +1,4 @@
-"""What `kernels.c` does, as functions over tensors: bfloat16, contiguous, on the CPU.
+"""What `rows.c` and `attention.c` do, as functions over tensors: bfloat16, contiguous, on the CPU.
 
 Meanings and shapes are those of `kvscope.engine.kernels`; torch's operations are the oracle. Callers make sure of
 dtypes and layouts once (`problem_of`): checks of every call would cost as much as the work of a batch of one.

@@ -1,4 +1,4 @@
-"""Compiles `kernels.c` for this very CPU, once, and loads it.
+"""Compiles the C kernels of this folder for this very CPU, once, and loads them.
 
 The library lies in the cache folder under a name that says what it was made of (source, compiler, flags and CPU) and
 what is in it: one that is damaged would end the process instead of raising, so it is made anew. What others could have
@@ -21,7 +21,8 @@ import torch
 
 from kvscope.engine.model.catalogue import models_folder
 
-SOURCE = Path(__file__).with_name("kernels.c")
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("rows.c", "attention.c"))
+HEADERS = (Path(__file__).with_name("vectors.h"),)
 # Pairs of bfloat16 are read as one number of 32 bits, which strict aliasing would not have to see.
 _FLAGS = ("-O3", "-march=native", "-fno-strict-aliasing", "-fPIC", "-fopenmp", "-shared")
 _COMPILERS = ("cc", "gcc", "clang")
@@ -106,7 +107,7 @@ def _fingerprint(compiler: str) -> str:
     asked = [compiler, "--version"]
     version = subprocess.run(asked, capture_output=True, timeout=_MAX_COMPILE_SECONDS, check=False).stdout
     parts = (
-        SOURCE.read_bytes(),
+        *(path.read_bytes() for path in (*HEADERS, *SOURCES)),
         compiler.encode(),
         version,
         " ".join(_FLAGS).encode(),
@@ -130,7 +131,7 @@ def _compile(compiler: str, folder: Path, stem: str) -> Path:
     """Returns the new library. It is written under a name of its own first: several engines may start at once."""
     with tempfile.TemporaryDirectory(dir=folder) as workshop:
         unfinished = Path(workshop) / "kernels.so"
-        command = [compiler, *_FLAGS, str(SOURCE), *_openmp_of_torch(), "-o", str(unfinished)]
+        command = [compiler, *_FLAGS, *map(str, SOURCES), *_openmp_of_torch(), "-o", str(unfinished)]
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_MAX_COMPILE_SECONDS, check=False
         )

@@ -37,9 +37,9 @@ def test_without_a_compiler_there_is_none(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = compiler(tmp_path, "echo 'kernels.c:1: error: no such thing' >&2; exit 1")
+    path = compiler(tmp_path, "echo 'rows.c:1: error: no such thing' >&2; exit 1")
     monkeypatch.setenv("CC", path)
-    with pytest.raises(NoNativeLibraryError, match=f"^{path} failed: kernels.c:1: error: no such thing$"):
+    with pytest.raises(NoNativeLibraryError, match=f"^{path} failed: rows.c:1: error: no such thing$"):
         compile_anew()
     assert list((tmp_path / "cache" / "native").iterdir()) == []
 
@@ -104,7 +104,13 @@ def test_a_library_is_of_one_source_compiler_cpu_and_torch(tmp_path: Path, monke
     (tmp_path / "other.c").write_text("other")
     first = version("first", "1")
     made = [native_library._fingerprint(first), native_library._fingerprint(version("second", "1"))]
-    changes: dict[str, object] = {"SOURCE": tmp_path / "other.c", "_FLAGS": ("-O1",), "_cpu": lambda: b"another"}
+    other = (tmp_path / "other.c",)
+    changes: dict[str, object] = {
+        "SOURCES": (*native_library.SOURCES[:-1], *other),
+        "HEADERS": other,
+        "_FLAGS": ("-O1",),
+        "_cpu": lambda: b"another",
+    }
     for name, value in changes.items():
         with monkeypatch.context() as patch:
             patch.setattr(native_library, name, value)
@@ -113,7 +119,7 @@ def test_a_library_is_of_one_source_compiler_cpu_and_torch(tmp_path: Path, monke
         patch.setattr(torch, "__version__", "0")
         made.append(native_library._fingerprint(first))
     made.append(native_library._fingerprint(version("first", "2")))
-    assert len(set(made)) == 7
+    assert len(set(made)) == 8
 
 
 def test_an_old_cpu_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
