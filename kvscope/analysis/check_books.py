@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvscope import events as ev
-from kvscope.engine.scheduling import rules
+from kvscope.engine.scheduling import hashing
 from kvscope.state import EngineState
 
 PrefixId = int
@@ -174,7 +174,7 @@ class Books:
         request, size = self.requests[request_id], self.block_size
         num_blocks = min(num_blocks, len(request.token_ids) // size)
         if len(request.block_hashes) < num_blocks:
-            rules.extend_block_hashes(request.block_hashes, request.token_ids, num_blocks, size, request.extra)
+            hashing.extend_block_hashes(request.block_hashes, request.token_ids, num_blocks, size, request.extra)
         return request.block_hashes[:num_blocks]
 
     def apply(self, event: ev.Event) -> None:
@@ -186,7 +186,7 @@ class Books:
                 self.requests[event.request_id] = RequestBooks(
                     request_id=event.request_id,
                     num_prompt_tokens=len(event.prompt_token_ids),
-                    extra=rules.extra_keys(event.cache_salt, event.lora_name),
+                    extra=hashing.extra_keys(event.cache_salt, event.lora_name),
                     max_tokens=event.max_tokens,
                     token_ids=list(event.prompt_token_ids),
                 )

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvscope import events as ev
 from kvscope.analysis.check_books import Books
-from kvscope.engine.scheduling import rules
+from kvscope.engine.scheduling import hashing
 from kvscope.state import NULL_BLOCK
 
 Finder = Callable[[Books, Any], Iterator[str]]
@@ -149,7 +149,7 @@ def hash_chain_is_right(books: Books, event: ev.BlockCached) -> Iterator[str]:
         num_tokens = len(books.requests[event.request_id].token_ids)
         yield f"{event.request_id} publishes {end} blocks of {books.block_size}, but has {num_tokens} decided tokens"
     for block_id, have, block_hash in zip(event.block_ids, event.block_hashes, wanted, strict=False):
-        due = rules.short_hash(block_hash)
+        due = hashing.short_hash(block_hash)
         if have != due:
             yield f"block {block_id} of {event.request_id} has hash {have:016x}, not {due:016x}"
 

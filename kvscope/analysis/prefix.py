@@ -15,7 +15,7 @@ from functools import partial
 
 from kvscope.analysis.memory import TOKEN_BYTES, remembered
 from kvscope.analysis.published import PublishedBlocks
-from kvscope.engine.scheduling import rules
+from kvscope.engine.scheduling import hashing
 from kvscope.engine.scheduling.rules import max_hit_blocks
 from kvscope.replay.timeline import Moment, Timeline
 
@@ -50,7 +50,7 @@ def hit_block_ids(timeline: Timeline, moment: Moment, request_id: str) -> list[i
 def extra_keys(timeline: Timeline, moment: Moment, request_id: str) -> tuple[str, ...]:
     """Returns what besides its tokens keeps a request's blocks apart, salt and adapter; it may have ended."""
     request = moment.state.requests.get(request_id) or remembered(timeline).ended_request_row(timeline, request_id)
-    return () if request is None else rules.extra_keys(request.cache_salt, request.lora_name)
+    return () if request is None else hashing.extra_keys(request.cache_salt, request.lora_name)
 
 
 def _chain(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from kvscope import events as ev
-from kvscope.engine.scheduling import rules
+from kvscope.engine.scheduling import hashing, rules
 from kvscope.replay.timeline import Timeline
 
 _KINDS: tuple[type[ev.Event], ...] = (
@@ -134,7 +134,7 @@ class _Stack:
         match event:
             case ev.RequestArrived():
                 self._tokens[event.request_id] = list(event.prompt_token_ids)
-                self._keys[event.request_id] = rules.extra_keys(event.cache_salt, event.lora_name)
+                self._keys[event.request_id] = hashing.extra_keys(event.cache_salt, event.lora_name)
                 self._hashes[event.request_id] = []
             case ev.TokensSampled():
                 start = 0
@@ -202,11 +202,11 @@ class _Stack:
         limit = rules.max_hit_blocks(len(tokens), size)
         hashes = self._hashes[request_id]
         if len(hashes) < limit:
-            rules.extend_block_hashes(hashes, tokens, limit, size, self._keys[request_id])
+            hashing.extend_block_hashes(hashes, tokens, limit, size, self._keys[request_id])
         missed: list[LostBlock] = []
         furthest = 0  # a block can only be hit if all before it are
         for index in range(len(event.block_ids), limit):
-            content = rules.short_hash(hashes[index])
+            content = hashing.short_hash(hashes[index])
             if content not in self._used:
                 break
             if not self._cached.get(content):

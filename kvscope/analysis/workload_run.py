@@ -22,10 +22,10 @@ from kvscope.analysis.step_time_model import StepLoad, StepTimeModel
 from kvscope.analysis.workload import Outside, StepAgenda, Workload, WorkloadRequest
 from kvscope.engine.scheduling.batching import new_scheduler
 from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.engine.scheduling.hashing import MAX_TOKEN_ID
 from kvscope.engine.scheduling.output import SchedulerOutput, StepResult
 from kvscope.engine.scheduling.progress import ProgressWatch, Stuck
 from kvscope.engine.scheduling.request import RequestStatus
-from kvscope.engine.scheduling.rules import MAX_TOKEN_ID
 from kvscope.engine.scheduling.scripted_runner import Script, ScriptedRunner
 
 Arrivals = Literal["steps", "time"]

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.engine.scheduling.hashing import MAX_TOKEN_ID
 from kvscope.engine.scheduling.request import SamplingParams
-from kvscope.engine.scheduling.rules import MAX_TOKEN_ID
 from kvscope.errors import UsageError
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvscope import events as ev
 from kvscope.analysis.memory import remembered
 from kvscope.analysis.prefix import extra_keys
-from kvscope.engine.scheduling import rules
+from kvscope.engine.scheduling import hashing
 from kvscope.engine.scheduling.restored import Standing
 from kvscope.replay.timeline import Moment, Timeline
 from kvscope.state import EngineState
@@ -52,5 +52,5 @@ def _block_hashes(timeline: Timeline, moment: Moment, state: EngineState) -> dic
     chains: dict[str, list[bytes]] = {}
     for request_id, count in num_blocks.items():
         tokens = _token_ids(timeline, request_id, moment.step, count * size)
-        chains[request_id] = rules.block_hashes(tokens, size, extra_keys(timeline, moment, request_id))
+        chains[request_id] = hashing.block_hashes(tokens, size, extra_keys(timeline, moment, request_id))
     return {block_id: chains[request_id][index] for block_id, (request_id, index) in state.cached_from.items()}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from kvscope import events as ev
-from kvscope.engine.scheduling import rules
+from kvscope.engine.scheduling import hashing, rules
 from kvscope.engine.scheduling.block_pool import BlockPool, ReleasedBlocks
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.request import Request
@@ -142,7 +142,7 @@ class KVCacheManager:
                     ev.BlockEvicted(
                         request_id=request.request_id,
                         block_ids=tuple(taken.evicted_block_ids),
-                        block_hashes=rules.short_hashes(taken.evicted_hashes),
+                        block_hashes=hashing.short_hashes(taken.evicted_hashes),
                     )
                 )
             self._events.append(ev.BlockAllocated(request_id=request.request_id, block_ids=tuple(taken.block_ids)))
@@ -164,12 +164,12 @@ class KVCacheManager:
                     request_id=request.request_id,
                     first_index=first,
                     block_ids=tuple(block_ids),
-                    block_hashes=rules.short_hashes(hashes),
+                    block_hashes=hashing.short_hashes(hashes),
                     duplicate_of=tuple(duplicate_of) if any(duplicate_of) else (),
                 )
             )
 
     def _extend_hashes(self, request: Request, num_blocks: int) -> None:
         if len(request.block_hashes) < num_blocks:
-            extra = rules.extra_keys(request.cache_salt, request.lora_name)
-            rules.extend_block_hashes(request.block_hashes, request.all_token_ids, num_blocks, self._block_size, extra)
+            extra = hashing.extra_keys(request.cache_salt, request.lora_name)
+            hashing.extend_block_hashes(request.block_hashes, request.all_token_ids, num_blocks, self._block_size, extra)

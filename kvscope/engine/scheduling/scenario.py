@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.engine.scheduling.hashing import MAX_TOKEN_ID
 from kvscope.engine.scheduling.request import Request, SamplingParams
-from kvscope.engine.scheduling.rules import MAX_TOKEN_ID
 from kvscope.engine.settings import MAX_NUMBER, scheduler_config
 from kvscope.errors import UsageError
 from kvscope.json_text import decode_json

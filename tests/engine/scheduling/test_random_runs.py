@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from kvscope.analysis.check import Checker
-from kvscope.engine.scheduling import rules
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.progress import ProgressWatch, Stuck
 from kvscope.engine.scheduling.request import Request, SamplingParams
-from kvscope.engine.scheduling.rules import PlannedRequest
 from kvscope.engine.scheduling.scheduler import Scheduler
 from kvscope.engine.scheduling.scripted_runner import Script, ScriptedRunner
+from kvscope.engine.scheduling.token_plan import PlannedRequest, unified_token_plan
 from kvscope.events import EngineConfigured
 from tests.builders import assert_shadow, scenario
 
@@ -205,5 +204,5 @@ def test_with_ample_blocks_and_sequences_each_step_is_the_lessons_plan(
             }
             for request_id in before["running"] + before["waiting"]
         ]
-        plan, left = rules.unified_token_plan(requests, budget)
+        plan, left = unified_token_plan(requests, budget)
         assert (record["num_scheduled_tokens"], record["token_budget_left"]) == (plan, left)

@@ -8,9 +8,10 @@ import struct
 import pytest
 
 from kvscope import events as ev
-from kvscope.engine.scheduling import rules
-from kvscope.engine.scheduling.rules import PlannedRequest, Verdict
+from kvscope.engine.scheduling import hashing, rules
+from kvscope.engine.scheduling.rules import Verdict
 from kvscope.engine.scheduling.scenario import parse_scenario
+from kvscope.engine.scheduling.token_plan import PlannedRequest, unified_token_plan
 from kvscope.state import EngineState
 from tests.builders import CheckedRun
 from tests.golden import golden_names, golden_runs
@@ -22,37 +23,37 @@ def test_a_hash_covers_parent_tokens_and_in_the_first_block_the_extra_keys() -> 
 
     tokens = [1, 2, 70000, 4, 5, 6, 7]
     first = digest(bytes(16) + struct.pack("<3I", 1, 2, 70000))
-    assert rules.block_hashes(tokens, 3) == [first, digest(first + struct.pack("<3I", 4, 5, 6))]
+    assert hashing.block_hashes(tokens, 3) == [first, digest(first + struct.pack("<3I", 4, 5, 6))]
     salted = digest(bytes(16) + b"\x0a\0\0\0cache_salt\x02\0\0\0ab" + struct.pack("<3I", 1, 2, 70000))
-    assert rules.block_hashes(tokens, 3, rules.extra_keys("ab")) == [
+    assert hashing.block_hashes(tokens, 3, hashing.extra_keys("ab")) == [
         salted,
         digest(salted + struct.pack("<3I", 4, 5, 6)),
     ]
 
 
 def test_an_adapter_and_a_salt_of_one_name_do_not_meet() -> None:
-    assert rules.extra_keys(None, "fr") == ("lora", "fr")
-    assert rules.extra_keys("fr", "fr") == ("lora", "fr", "cache_salt", "fr")
+    assert hashing.extra_keys(None, "fr") == ("lora", "fr")
+    assert hashing.extra_keys("fr", "fr") == ("lora", "fr", "cache_salt", "fr")
     keys = [(None, None), ("fr", None), (None, "fr"), ("fr", "fr"), ("lora", None), (None, "cache_salt")]
-    assert len({rules.block_hashes([1], 1, rules.extra_keys(*pair))[0] for pair in keys}) == len(keys)
+    assert len({hashing.block_hashes([1], 1, hashing.extra_keys(*pair))[0] for pair in keys}) == len(keys)
 
 
 def test_extra_keys_that_read_the_same_in_a_row_hash_differently() -> None:
-    assert rules.block_hashes([1], 1, ("ab", "c")) != rules.block_hashes([1], 1, ("a", "bc"))
+    assert hashing.block_hashes([1], 1, ("ab", "c")) != hashing.block_hashes([1], 1, ("a", "bc"))
 
 
 def test_hashes_can_be_extended_block_by_block() -> None:
     tokens = list(range(20))
-    hashes = rules.block_hashes(tokens[:9], 4)
-    rules.extend_block_hashes(hashes, tokens, 5, 4)
-    assert hashes == rules.block_hashes(tokens, 4)
+    hashes = hashing.block_hashes(tokens[:9], 4)
+    hashing.extend_block_hashes(hashes, tokens, 5, 4)
+    assert hashes == hashing.block_hashes(tokens, 4)
 
 
 def test_the_short_hash_is_the_first_eight_bytes() -> None:
-    assert rules.short_hash(bytes([255] * 8 + [1] * 8)) == 2**64 - 1
+    assert hashing.short_hash(bytes([255] * 8 + [1] * 8)) == 2**64 - 1
     hashes = [bytes([255] * 8 + [1] * 8), bytes([0, 1, 2, 3, 4, 5, 6, 7] + [9] * 8)]
-    assert rules.short_hashes(hashes) == (2**64 - 1, 0x01020304050607)
-    assert rules.short_hashes([]) == ()
+    assert hashing.short_hashes(hashes) == (2**64 - 1, 0x01020304050607)
+    assert hashing.short_hashes([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -104,23 +105,23 @@ REQUESTS: list[PlannedRequest] = [
 
 
 def test_the_lessons_plan() -> None:
-    assert rules.unified_token_plan(REQUESTS, 8) == ({"decode_or_spec": 4, "prefill": 4}, 0)
-    assert rules.unified_token_plan(REQUESTS, 20) == ({"decode_or_spec": 4, "prefill": 7}, 9)
-    assert rules.unified_token_plan(REQUESTS, 3) == ({"decode_or_spec": 3}, 0)
+    assert unified_token_plan(REQUESTS, 8) == ({"decode_or_spec": 4, "prefill": 4}, 0)
+    assert unified_token_plan(REQUESTS, 20) == ({"decode_or_spec": 4, "prefill": 7}, 9)
+    assert unified_token_plan(REQUESTS, 3) == ({"decode_or_spec": 3}, 0)
 
 
 def test_a_request_without_a_gap_takes_no_budget() -> None:
     done: PlannedRequest = {"id": "done", "status": "running", "computed": 5, "total_with_spec": 5}
-    assert rules.unified_token_plan([done, *REQUESTS], 8) == ({"decode_or_spec": 4, "prefill": 4}, 0)
+    assert unified_token_plan([done, *REQUESTS], 8) == ({"decode_or_spec": 4, "prefill": 4}, 0)
 
 
 def test_the_lessons_two_errors() -> None:
     with pytest.raises(ValueError, match="negative token budget"):
-        rules.unified_token_plan(REQUESTS, -1)
+        unified_token_plan(REQUESTS, -1)
     with pytest.raises(ValueError, match="invalid request counters"):
-        rules.unified_token_plan([{"id": "a", "status": "running", "computed": 3, "total_with_spec": 2}], 8)
+        unified_token_plan([{"id": "a", "status": "running", "computed": 3, "total_with_spec": 2}], 8)
     with pytest.raises(ValueError, match="invalid request counters"):
-        rules.unified_token_plan([{"id": "a", "status": "waiting", "computed": -1, "total_with_spec": 2}], 8)
+        unified_token_plan([{"id": "a", "status": "waiting", "computed": -1, "total_with_spec": 2}], 8)
 
 
 @pytest.mark.parametrize(("kind", "name"), golden_names())
