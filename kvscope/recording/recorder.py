@@ -1,4 +1,4 @@
-"""The sink that writes a recording: the engine's thread hands over finished steps, a thread of its own writes them.
+"""The sink that writes a recording: the engine's thread hands over finished steps, another thread or process writes.
 
 While it is open the file is in WAL mode, so that others can follow it; closed, it is one file again. A process that
 dies leaves what was committed, at most some 20 ms behind.
@@ -23,17 +23,12 @@ import msgspec
 from kvscope import events as ev
 from kvscope.errors import RecordingError
 from kvscope.recording.schema import FORMAT_VERSION, create_tables
-from kvscope.recording.writer import CheckpointPolicy, Step, Writer
+from kvscope.recording.step_pipe import write_steps_elsewhere
+from kvscope.recording.write_loop import write_failure, write_steps
+from kvscope.recording.writer import CheckpointPolicy, Step
 
-_COMMIT_INTERVAL_S = 0.02
-"""A step is on disk at the latest so long after it was handed over; after a pause, at once."""
-
-_MAX_STEPS_A_BATCH = 256
 _MAX_QUEUED_STEPS = 2048
 """An engine that is this far ahead of the writer waits: memory stays bounded."""
-
-_SWITCH_TIMEOUT_S = 0.3
-"""How long closing waits for readers to let go, to leave one file; otherwise the last reader does it."""
 
 
 class Recorder:
@@ -41,14 +36,20 @@ class Recorder:
 
     is_recording = True
 
-    def __init__(self, path: str | Path, *, checkpoints: CheckpointPolicy | None = None) -> None:
-        """Makes the file. Raises `RecordingError` where one is there already, or none can be made."""
+    def __init__(
+        self, path: str | Path, *, checkpoints: CheckpointPolicy | None = None, in_own_process: bool = False
+    ) -> None:
+        """Makes the file. Raises `RecordingError` where one is there already, or none can be made.
+
+        `in_own_process`: for runs whose own work must not wait for the writer; a process takes a tenth of a second to
+        start, and the first steps wait for it.
+        """
         self.path = Path(path)
         self._checkpoints = checkpoints
+        self._write = write_steps_elsewhere if in_own_process else write_steps
         self._queue: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._is_closed = False
-        self._last_commit = 0.0
         _create_file(self.path)
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
@@ -57,7 +58,7 @@ class Recorder:
     def write_step(self, step: int, events: Sequence[ev.Event]) -> None:
         """Hands over a finished step. Raises `RecordingError` where an earlier one could not be written."""
         if self._error is not None:
-            raise self._failure(self._error)
+            raise write_failure(self.path, self._error)
         self._queue.put((step, events))
         while self._queue.qsize() > _MAX_QUEUED_STEPS and self._error is None:
             time.sleep(0.001)
@@ -71,7 +72,7 @@ class Recorder:
         self._queue.put(None)
         self._thread.join()
         if self._error is not None:
-            raise self._failure(self._error)
+            raise write_failure(self.path, self._error)
 
     def __enter__(self) -> Recorder:
         return self
@@ -79,44 +80,11 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _failure(self, error: BaseException) -> RecordingError:
-        if isinstance(error, RecordingError):
-            return error
-        return RecordingError(f"cannot write the recording {self.path}: {error}; what was written before can be read")
-
     def _run(self) -> None:
-        connection: sqlite3.Connection | None = None
         try:
-            connection = sqlite3.connect(self.path, isolation_level=None, cached_statements=256, timeout=30)
-            connection.execute("PRAGMA synchronous = NORMAL")
-            writer = Writer(connection, self._checkpoints)
-            while self._write_batch(writer):
-                pass
-            writer.finish()
-            leave_one_file(connection)
+            self._write(self._queue, self.path, self._checkpoints)
         except Exception as error:
             self._error = error
-        finally:
-            if connection is not None:
-                connection.close()
-
-    def _write_batch(self, writer: Writer) -> bool:
-        """Waits for steps and writes them in one transaction. Returns False once the recorder is closed."""
-        steps: list[Step] = []
-        item = self._queue.get()
-        deadline = self._last_commit + _COMMIT_INTERVAL_S
-        while item is not None:
-            steps.append(item)
-            if len(steps) == _MAX_STEPS_A_BATCH:
-                break
-            try:
-                item = self._queue.get(timeout=max(deadline - time.monotonic(), 0.0))
-            except queue.Empty:
-                break
-        if steps:
-            writer.write(steps)
-            self._last_commit = time.monotonic()
-        return item is not None
 
 
 def create_recording(connection: sqlite3.Connection) -> None:
@@ -156,13 +124,3 @@ def _create_file(path: Path) -> None:
         raise RecordingError(f"cannot make the recording {path}: {error}") from error
     finally:
         connection.close()
-
-
-def leave_one_file(connection: sqlite3.Connection) -> None:
-    """Takes the file out of WAL mode. Other readers that hold it open prevent that: the last of them will do it."""
-    connection.execute(f"PRAGMA busy_timeout = {int(_SWITCH_TIMEOUT_S * 1000)}")
-    try:
-        connection.execute("PRAGMA journal_mode = DELETE")
-    except sqlite3.OperationalError as error:
-        if "locked" not in str(error):
-            raise

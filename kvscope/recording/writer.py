@@ -16,6 +16,7 @@ from kvscope.checkpoint import CheckpointBase, encode_complete, encode_delta
 from kvscope.errors import RecordingError
 from kvscope.recording.layouts import TOKENS_SAMPLED
 from kvscope.recording.rows import encode_events
+from kvscope.recording.steady_tokens import SteadyTokens
 from kvscope.recording.summary_levels import SummaryLevels
 from kvscope.recording.tables import TablesToWrite, insert_rows
 from kvscope.state import EngineState, StateError
@@ -48,6 +49,7 @@ class Writer:
         self._tables = TablesToWrite()
         self._state: EngineState | None = EngineState()
         """None once an event contradicted the state: the events go on, what is derived from them ends."""
+        self._steady_tokens = SteadyTokens(self._state)
         self._summaries = SummaryLevels()
         self._last_step = -1
         self._work = 0
@@ -75,6 +77,7 @@ class Writer:
     def finish(self) -> None:
         """Writes what only the end of the recording tells."""
         if self._state is not None:
+            self._steady_tokens.catch_up()
             for request_id in self._tables.facts:
                 request = self._state.requests.get(request_id)
                 facts = self._tables.changed(request_id)
@@ -100,7 +103,9 @@ class Writer:
     def _fold(self, step: int, events: Sequence[ev.Event]) -> None:
         if self._state is not None:
             try:
-                self._state.apply_step(step, events)
+                self._state.begin_step(step)
+                for event in events:
+                    self._steady_tokens.apply(event)
             except StateError as error:
                 self._meta["state_error"] = error.message
                 self._state = None
@@ -232,6 +237,7 @@ class Writer:
         if self._work < self._policy.work * max(state.config.num_gpu_blocks / self._policy.blocks, 1.0):
             return
         self._work = 0
+        self._steady_tokens.catch_up()
         # Once most of the pool has changed, to tell what did takes twice the time of telling all.
         is_like_base = 2 * len(self._changed_blocks) <= state.config.num_gpu_blocks
         if self._base is not None and self._num_deltas < self._policy.deltas_per_base and is_like_base:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kvscope.errors import RecordingError
-from kvscope.recording.recorder import leave_one_file
+from kvscope.recording.write_loop import leave_one_file
 
 MAKE_ONE = "kvscope run --record FILE"
 """Where recordings come from, for messages."""

@@ -47,7 +47,7 @@ def main() -> None:
         process.start()
     load = SteadyDecode(num_running)
     step = 0
-    with Recorder(path) as recorder:
+    with Recorder(path, in_own_process=True) as recorder:
         while sys.stdin.buffer.read(1) is None:
             recorder.write_step(step, load.step())
             _compute(time.monotonic() + forward_s)

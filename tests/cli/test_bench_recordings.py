@@ -55,7 +55,7 @@ def test_recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert (outcome.exit_code, outcome.err) == (0, "")
     found = json.loads(outcome.out)
     assert (len(found["on_us"]), len(found["off_us"]), found["on_over_off"]["num_pairs"]) == (2, 2, 2)
-    assert found["hand_over_us"]["num_values"] == 2 * 30
+    assert found["hand_over_us"]["num_values"] == 20 + 2 * (1 + 10)
     assert found["bytes_per_token"] == round(found["num_bytes"] / found["num_tokens"], 2)
 
 
