@@ -141,7 +141,8 @@ def _stall(moment: Moment, facts: StepFacts) -> Iterator[Sentence]:
 def _configuration(moment: Moment) -> Iterator[Sentence]:
     for event in moment.events:
         if isinstance(event, ev.EngineConfigured):
-            budget = event.settings.get("max_num_scheduled_tokens") or event.settings.get("max_num_batched_tokens")
+            batched = int(event.settings.get("max_num_batched_tokens") or 0)
+            budget = min(int(event.settings.get("max_num_scheduled_tokens") or batched), batched)
             seqs = event.settings.get("max_num_seqs")
             yield Sentence(
                 "·",
@@ -149,7 +150,7 @@ def _configuration(moment: Moment) -> Iterator[Sentence]:
                 say(
                     f"{visible(event.model)} on {visible(event.device)} ({visible(event.dtype)}): ",
                     figure(f"{max(event.num_gpu_blocks - 1, 0)} blocks × {event.block_size} tokens"),
-                    f", budget {count(int(budget or 0), 'token')}, {count(int(seqs or 0), 'sequence')}",
+                    f", budget {count(budget, 'token')}, {count(int(seqs or 0), 'sequence')}",
                 ),
             )
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kvscope import events as ev
-from kvscope.engine import settings
-from kvscope.engine.input_processor import check_labels, check_length, encode_prompt, rejected
+from kvscope.engine.input_processor import InputProcessor, Submission, rejected
+from kvscope.engine.model_description import ModelDescription
 from kvscope.engine.output_processor import OutputProcessor
+from kvscope.engine.request_ids import RequestIds
 from kvscope.engine.request_output import OnUpdate
 from kvscope.engine.scheduling.batching import new_scheduler
 from kvscope.engine.scheduling.config import SchedulerConfig
@@ -26,39 +27,9 @@ from kvscope.engine.scheduling.progress import ProgressWatch, Stuck
 from kvscope.engine.scheduling.request import Request, SamplingParams
 from kvscope.engine.scheduling.scheduler import Scheduler
 from kvscope.engine.text_codec import TextCodec
-from kvscope.errors import EngineError, KvscopeError, UsageError
+from kvscope.errors import EngineError, KvscopeError
 
 Phase = Literal["schedule", "forward", "sample", "update"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDescription:
-    """What a recording says of the model; `eos_token_ids` also end requests."""
-
-    name: str
-    device: str = "cpu"
-    dtype: str = ""
-    kernels: str = ""
-    kv_bytes_per_token: int = 0
-    eos_token_ids: tuple[int, ...] = ()
-    started_at: str = ""
-    """Wall clock, ISO 8601 with offset; empty for a scripted run."""
-    engine_version: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """A request as a caller asks for it; see `LLMEngine.add_request`."""
-
-    prompt: str | Sequence[int]
-    sampling: SamplingParams | Mapping[str, Any] | None = None
-    is_chat: bool = False
-    system: str | None = None
-    priority: int = 0
-    cache_salt: str | None = None
-    request_id: str | None = None
-    arrival_time: float | None = None
-    on_update: OnUpdate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +70,16 @@ class LLMEngine:
         self._model = model
         self._codec = codec
         self._sink = sink or ev.NullSink()
-        self._default_sampling = default_sampling or SamplingParams()
         self._clock_ns = clock_ns
         self._start_ns = clock_ns()
         self._scheduler = new_scheduler(config, is_recording=self._sink.is_recording, clock_ns=self._now_ns)
+        self._inputs = InputProcessor(config, model, codec, default_sampling or SamplingParams(), self._now_ns)
         self._outputs = OutputProcessor(codec)
+        self._door = threading.Lock()
+        """Held while requests enter, and while a failed step turns everybody out: nobody comes in after that."""
+        self._ids = RequestIds()
         self._arrivals: deque[Request | ev.RequestRejected] = deque()
         self._aborts: deque[str] = deque()
-        self._id_lock = threading.Lock()
-        self._num_ids = 0
         self._texts_recorded: set[int] = set()
         self._ended: list[Request] = []
         self._phase: Phase = "schedule"
@@ -120,7 +92,7 @@ class LLMEngine:
 
     def sampling_params(self, given: Mapping[str, Any]) -> SamplingParams:
         """Returns the engine's defaults with these settings. Raises `SettingError`."""
-        return settings.sampling_params(given, self._default_sampling)
+        return self._inputs.sampling_params(given)
 
     def add_request(
         self,
@@ -164,56 +136,32 @@ class LLMEngine:
         """
         self._check_alive()
         arrival_ns = self._now_ns()
-        given = [submission.request_id for submission in submissions if submission.request_id is not None]
-        for number, request_id in enumerate(given):
-            if request_id in given[:number]:
-                raise UsageError(f"two of these requests are called {request_id!r}: choose another id")
-            self._check_id(request_id)
         requests = [self._new_request(number, submissions, arrival_ns) for number in range(len(submissions))]
-        for request, submission in zip(requests, submissions, strict=True):
-            request.request_id = self._reserve_id(submission.request_id)
-            self._outputs.track(request, submission.on_update)
-        self._arrivals.extend(requests)  # in one go: the step under way finds all of them, or none
-        return [request.request_id for request in requests]
+        with self._door:
+            self._check_alive()
+            request_ids = self._ids.take([submission.request_id for submission in submissions])
+            for request, request_id, submission in zip(requests, request_ids, submissions, strict=True):
+                request.request_id = request_id
+                self._outputs.track(request, submission.on_update)
+            self._arrivals.extend(requests)  # in one go: the step under way finds all of them, or none
+        return request_ids
 
     def _new_request(self, number: int, submissions: Sequence[Submission], arrival_ns: int) -> Request:
         """Returns the request of one submission, without its id; a refusal is recorded, with one."""
         submission = submissions[number]
         try:
-            sampling = submission.sampling
-            if not isinstance(sampling, SamplingParams):
-                sampling = self.sampling_params(sampling or {})
-            encoded = encode_prompt(
-                self._codec,
-                submission.prompt,
-                is_chat=submission.is_chat,
-                system=submission.system,
-                clock_ns=self._now_ns,
-            )
-            check_length(encoded.token_ids, self.config.max_model_len)
-            check_labels(priority=submission.priority, cache_salt=submission.cache_salt)
+            return self._inputs.new_request(submission, arrival_ns)
         except KvscopeError as error:
-            self._arrivals.append(rejected(self._reserve_id(submission.request_id), error))
+            with self._door:
+                refused_id = self._ids.take_for_refused(submission.request_id)
+            self._arrivals.append(rejected(refused_id, error))
             if len(submissions) > 1:
                 error.message = f"prompt {number + 1} of {len(submissions)}: {error.message}"
             raise
-        return Request(
-            request_id="",
-            prompt_token_ids=encoded.token_ids,
-            sampling=sampling,
-            arrival_time=arrival_ns / 1e9 if submission.arrival_time is None else submission.arrival_time,
-            priority=submission.priority,
-            cache_salt=submission.cache_salt,
-            eos_token_ids=self._model.eos_token_ids,
-            prompt=encoded.text,
-            arrival_ns=arrival_ns,
-            template_ns=encoded.template_ns,
-            tokenize_ns=encoded.tokenize_ns,
-        )
 
     def is_known(self, request_id: str) -> bool:
         """True where a request had this id, also a refused one."""
-        return self._outputs.is_known(request_id)
+        return self._ids.is_taken(request_id)
 
     def abort(self, request_id: str) -> bool:
         """Ends a request before the next step, or in the step under way. False where no unfinished one has this id."""
@@ -286,7 +234,6 @@ class LLMEngine:
         began = self._now_ns()
         output = self._scheduler.schedule()
         scheduled = self._now_ns()
-        self._outputs.note_admissions(output)
         self._phase = "forward"
         model_output = self._runner.execute(output)
         self._phase = "update"
@@ -344,40 +291,30 @@ class LLMEngine:
         try:
             self._sink.write_step(self.step_index, events)
         except Exception as error:
-            self.failure = traceback.format_exc()
-            self._outputs.fail_all()
+            self._close(traceback.format_exc())
             raise EngineError(f"the recording failed, the engine stopped: {describe(error)}") from error
         self._record_ns = self._now_ns() - began
         return events
 
     def _fail(self, error: Exception) -> None:
         """Takes back what will not be computed, and records the step as far as it came, with its error."""
-        self.failure = "".join(traceback.format_exception(error))
+        lines = "".join(traceback.format_exception(error))
         self._scheduler.fail_step()
         self._record(
-            ev.StepFailed(
-                phase=self._phase, error_type=type(error).__name__, message=str(error), traceback=self.failure
-            )
+            ev.StepFailed(phase=self._phase, error_type=type(error).__name__, message=str(error), traceback=lines)
         )
-        self._outputs.fail_all()
+        self._close(lines)
         self._hand_over()
+
+    def _close(self, failure: str) -> None:
+        """Lets nobody in any more, and tells everybody who is in."""
+        with self._door:
+            self.failure = failure
+        self._outputs.fail_all()
 
     def _check_alive(self) -> None:
         if self.failure is not None:
             raise EngineError("the engine has stopped because a step failed: start it again")
-
-    def _check_id(self, request_id: str | None) -> None:
-        if request_id is not None and self._outputs.is_known(request_id):
-            raise UsageError(f"there was a request {request_id!r} already: choose another id")
-
-    def _reserve_id(self, request_id: str | None) -> str:
-        with self._id_lock:
-            self._check_id(request_id)
-            while request_id is None or self._outputs.is_known(request_id):
-                self._num_ids += 1
-                request_id = f"req-{self._num_ids}"
-            self._outputs.reserve(request_id)
-            return request_id
 
     # --- the record ---------------------------------------------------------------------------------------------------
 
@@ -397,20 +334,7 @@ class LLMEngine:
 
     def configured(self) -> ev.EngineConfigured:
         """Returns the model and the settings, as the first step records them."""
-        return ev.EngineConfigured(
-            model=self._model.name,
-            device=self._model.device,
-            dtype=self._model.dtype,
-            kernels=self._model.kernels,
-            settings=self.config.as_settings(),
-            num_gpu_blocks=self.config.num_gpu_blocks,
-            block_size=self.config.block_size,
-            watermark_blocks=self.config.watermark_blocks,
-            kv_bytes_per_token=self._model.kv_bytes_per_token,
-            started_at=self._model.started_at,
-            engine_version=self._model.engine_version,
-            eos_token_ids=self._model.eos_token_ids,
-        )
+        return self._model.configured(self.config)
 
     def _now_ns(self) -> int:
         return self._clock_ns() - self._start_ns

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvscope.engine.request_output import OnUpdate, RequestOutput, RequestUpdate
-from kvscope.engine.scheduling.output import SchedulerOutput, StepResult, TokenLogprobs
+from kvscope.engine.scheduling.output import StepResult, TokenLogprobs
 from kvscope.engine.scheduling.request import Request, RequestStatus
 from kvscope.engine.text_codec import TextCodec
 from kvscope.engine.text_stream import TextStream
@@ -29,7 +29,6 @@ class _Tracked:
     request: Request
     on_update: OnUpdate | None
     text: TextStream | None
-    num_hit_tokens: int = 0
     ttft_ns: int | None = None
     last_token_ns: int = 0
     itl_ns: list[int] = field(default_factory=list)
@@ -56,7 +55,7 @@ class _Tracked:
             text=self.text.text if self.text else "",
             finish_reason="stop" if stop is not None else _FINISH_REASONS.get(request.status, "error"),
             stop_reason=stop if stop is not None else request.stop_reason,
-            num_hit_tokens=self.num_hit_tokens,
+            num_hit_tokens=request.num_prompt_hit_tokens,
             num_preemptions=request.num_preemptions,
             ttft_ns=self.ttft_ns,
             itl_ns=tuple(self.itl_ns),
@@ -69,24 +68,14 @@ class OutputProcessor:
 
     def __init__(self, codec: TextCodec | None) -> None:
         self._codec = codec
-        self._known_ids: set[str] = set()
         self._tracked: dict[str, _Tracked] = {}
-        self._not_admitted: set[str] = set()
         self._updates: list[tuple[OnUpdate, RequestUpdate]] = []
-
-    def reserve(self, request_id: str) -> None:
-        """Takes an id for good: a recording never has two requests of one name."""
-        self._known_ids.add(request_id)
-
-    def is_known(self, request_id: str) -> bool:
-        return request_id in self._known_ids
 
     def track(self, request: Request, on_update: OnUpdate | None) -> None:
         """Begins to follow a request. Its text is only made where somebody wants it or a stop string needs it."""
         text = None
         if self._codec is not None and (on_update is not None or request.sampling.stop):
             text = TextStream(self._codec, request.sampling.stop, request.sampling.min_tokens)
-        self._not_admitted.add(request.request_id)
         self._tracked[request.request_id] = _Tracked(request, on_update, text)
 
     def is_tracked(self, request_id: str) -> bool:
@@ -95,15 +84,6 @@ class OutputProcessor:
 
     def tracked_ids(self) -> list[str]:
         return list(self._tracked)
-
-    def note_admissions(self, output: SchedulerOutput) -> None:
-        """Reads off how much of its prompt each request had in the cache when it was first admitted."""
-        if not self._not_admitted:
-            return
-        for request, num_scheduled in zip(output.requests, output.num_scheduled_tokens, strict=True):
-            if request.request_id in self._not_admitted:
-                self._not_admitted.remove(request.request_id)
-                self._tracked[request.request_id].num_hit_tokens = request.num_computed_tokens - num_scheduled
 
     def add_tokens(
         self, result: StepResult, logprobs: Mapping[str, Sequence[TokenLogprobs]], now_ns: int
@@ -115,7 +95,7 @@ class OutputProcessor:
             tracked.add_token_times(len(token_ids), now_ns)
             if request.request_id in logprobs:
                 tracked.logprobs += logprobs[request.request_id][: len(token_ids)]
-            stop = tracked.text.add(token_ids) if tracked.text is not None else None
+            stop = tracked.text.add(_answer(request, token_ids)) if tracked.text is not None else None
             if request.status.is_finished:
                 continue  # `end` tells the caller
             if stop is not None:
@@ -128,14 +108,13 @@ class OutputProcessor:
         """Makes the results of requests that ended, and stops following them."""
         for request in requests:
             tracked = self._tracked.pop(request.request_id)
-            self._not_admitted.discard(request.request_id)
             if tracked.text is not None:
                 tracked.text.finish()
             self._note(tracked, tracked.output())
 
     def fail_all(self) -> None:
         """Ends every request with the reason "error", and tells their callers."""
-        self.end([tracked.request for tracked in self._tracked.values()])
+        self.end([tracked.request for tracked in list(self._tracked.values())])
         self.deliver()
 
     def deliver(self) -> None:
@@ -149,3 +128,8 @@ class OutputProcessor:
             new_text = tracked.text.take() if tracked.text else ""
             update = RequestUpdate(request_id=tracked.request.request_id, new_text=new_text, output=output)
             self._updates.append((tracked.on_update, update))
+
+
+def _answer(request: Request, token_ids: Sequence[int]) -> Sequence[int]:
+    """Returns the new tokens less the one that stopped the request: it is in the output, not in its text (as vLLM)."""
+    return token_ids[:-1] if request.status is RequestStatus.FINISHED_STOPPED else token_ids

@@ -15,7 +15,7 @@ class TextStream:
     """`text` is everything so far, cut off in front of a stop string; `take` gives it piece by piece."""
 
     def __init__(self, codec: TextCodec, stop: Sequence[str] = (), min_tokens: int = 0) -> None:
-        """Text of the first `min_tokens` tokens is not searched for stop strings (as vLLM)."""
+        """A stop string counts if it is complete after more than `min_tokens` tokens, wherever it begins (as vLLM)."""
         self.text = ""
         self.stop: str | None = None
         self._codec = codec
@@ -24,7 +24,6 @@ class TextStream:
         self._longest_stop = max(map(len, self._stops), default=0)
         self._min_tokens = min_tokens
         self._num_tokens = 0
-        self._search_from = 0
         self._num_taken = 0
         self._is_finished = False
 
@@ -51,15 +50,23 @@ class TextStream:
         return new_text
 
     def _append(self, new_text: str) -> None:
-        begin = max(self._search_from, len(self.text) - self._longest_stop + 1)
+        num_before = len(self.text)
         self.text += new_text
-        if self._num_tokens < self._min_tokens:
-            self._search_from = len(self.text)
-            return
-        found = [(position, stop) for stop in self._stops if (position := self.text.find(stop, begin)) >= 0]
-        if found:
-            position, self.stop = min(found)
+        if self._num_tokens >= self._min_tokens and (found := self._find_stop(num_before)) is not None:
+            position, self.stop = found
             self.text = self.text[:position]
+
+    def _find_stop(self, num_before: int) -> tuple[int, str] | None:
+        """Returns where the stop string begins that is complete first, and which; of equals the one named first.
+
+        `num_before` characters were searched before: only one that ends behind them is found.
+        """
+        found = [
+            (position, stop)
+            for stop in self._stops
+            if (position := self.text.find(stop, max(num_before - len(stop) + 1, 0))) >= 0
+        ]
+        return min(found, key=lambda one: one[0] + len(one[1]), default=None)
 
     def _num_held_back(self) -> int:
         """The longest end of the text that a stop string begins with."""

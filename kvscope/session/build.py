@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import kvscope
 from kvscope import events as ev
 from kvscope.engine import settings
-from kvscope.engine.llm_engine import LLMEngine, ModelDescription
+from kvscope.engine.llm_engine import LLMEngine
+from kvscope.engine.model_description import ModelDescription
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.request import SamplingParams
 from kvscope.errors import EngineError, UsageError
@@ -116,6 +117,7 @@ def build_engine_over(
             dtype=model.dtype,
             kernels=execution.label,
             kv_bytes_per_token=model.kv_bytes_per_token,
+            vocab_size=model.config.vocab_size,
             eos_token_ids=model.eos_token_ids,
             started_at=datetime.datetime.now().astimezone().isoformat(timespec="milliseconds"),
             engine_version=f"kvscope {kvscope.__version__}",

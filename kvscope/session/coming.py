@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvscope.control import PlannedRequest, SubmitPlan
-from kvscope.engine.input_processor import check_length
-from kvscope.engine.llm_engine import LLMEngine, Submission
+from kvscope.engine.input_processor import Submission, check_length
+from kvscope.engine.llm_engine import LLMEngine
 from kvscope.engine.request_output import OnUpdate
 from kvscope.errors import EngineError, UsageError
 from kvscope.session.prompt_texts import prompt_tokens

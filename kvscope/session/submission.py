@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kvscope.control import Submit
-from kvscope.engine.llm_engine import LLMEngine, Submission
+from kvscope.engine.input_processor import Submission
+from kvscope.engine.llm_engine import LLMEngine
 from kvscope.engine.request_output import OnUpdate
 
 

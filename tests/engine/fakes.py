@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kvscope.engine.llm_engine import LLMEngine, ModelDescription
+from kvscope.engine.llm_engine import LLMEngine
+from kvscope.engine.model_description import ModelDescription
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput
 from kvscope.engine.scheduling.scripted_runner import Script, ScriptedRunner
@@ -80,7 +81,7 @@ def scripted_engine(
     return LLMEngine(
         config,
         HookedRunner(replies, before_reply),
-        model=ModelDescription(name="scripted", eos_token_ids=(ord("$"),)),
+        model=ModelDescription(name="scripted", vocab_size=256, eos_token_ids=(ord("$"),)),
         codec=ByteCodec(),
         sink=sink,
         clock_ns=clock_ns,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kvscope import events as ev
+from kvscope.engine.input_processor import Submission
 from kvscope.engine.llm_engine import LLMEngine
 from kvscope.engine.request_output import RequestOutput, RequestUpdate
 from kvscope.engine.scheduling.output import SchedulerOutput
@@ -216,19 +217,42 @@ def test_stop_strings_count_only_after_min_tokens() -> None:
     assert caller.output.text == ".ab"
 
 
+def test_the_token_that_stops_a_request_is_in_its_output_and_not_in_its_text() -> None:
+    """As in vLLM: who asks for stop_token_ids would otherwise have to cut the token's text off again."""
+    engine = scripted_engine({"req-1": b"ab.cd"})
+    caller = Caller()
+    engine.add_request("hi", {"stop_token_ids": [ord(".")], "stop": ["b."]}, on_update=caller)
+    run(engine)
+    assert (caller.output.text, caller.output.output_token_ids) == ("ab", tuple(b"ab."))
+    assert (caller.output.finish_reason, caller.output.stop_reason) == ("stop", "46")
+    assert caller.pieces == ["a", "", "b"]
+
+
+def test_more_tokens_than_there_is_room_for_end_at_the_room() -> None:
+    """With min_tokens beyond max_model_len the request stood still, with its blocks, until somebody aborted it."""
+    engine = scripted_engine({"req-1": b"x" * 40}, max_num_batched_tokens=32)
+    caller = Caller()
+    engine.add_request("a" * 28, {"min_tokens": 20, "max_tokens": 40}, on_update=caller)
+    run(engine)
+    assert (engine.stuck, caller.output.finish_reason, caller.output.text) == (None, "length", "xxxx")
+
+
 @pytest.mark.parametrize(
     ("prompt", "sampling", "reason", "have", "limit", "message"),
     [
         ("", {}, "prompt", 0, 1, "the prompt is empty"),
         ([], {}, "prompt", 0, 1, "the prompt is empty"),
         ("x" * 32, {}, "max_model_len", 32, 31, "the prompt has 32 tokens"),
+        ([97, 256], {}, "prompt", 256, 255, "token 1 of the prompt is 256: token ids are whole numbers from 0 to 255"),
+        ([-1], {}, "prompt", -1, 0, "token 0 of the prompt is -1"),
+        ([1.5], {}, "prompt", 0, 0, "token 0 of the prompt is 1.5"),
         ("x", {"top_p": 1.5}, "top_p", 1, 1, "not 1.5"),
         ("x", {"max_tokens": 0}, "max_tokens", 0, 1, "at least 1, not 0"),
         ("x", {"temprature": 1}, "temprature", 0, 0, "did you mean temperature?"),
     ],
 )
 def test_a_refused_request_is_told_to_the_caller_and_recorded(
-    prompt: str | list[int], sampling: dict[str, Any], reason: str, have: int, limit: int, message: str
+    prompt: Any, sampling: dict[str, Any], reason: str, have: int, limit: int, message: str
 ) -> None:
     sink = ListSink()
     engine = scripted_engine({}, sink=sink)
@@ -248,6 +272,72 @@ def test_an_id_is_never_used_twice_in_a_recording() -> None:
     assert engine.add_request("x") == "req-2"
     with pytest.raises(UsageError, match="'req-1' already"):
         engine.add_request("x", request_id="req-1")
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["req-1", "req-1"], "two of these requests are called 'req-1'"),
+        ([None, "old"], "there was a request 'old' already"),
+        (["ok", ""], "at least one character, not ''"),
+        (["ok", "half a \ud83d"], "must be UTF-8 text"),
+    ],
+)
+def test_of_requests_of_which_one_has_an_impossible_id_none_comes_in(ids: list[str | None], message: str) -> None:
+    sink = ListSink()
+    engine = scripted_engine({"old": b"$", "req-1": b"$", "ok": b"$"}, sink=sink)
+    engine.add_request("x", request_id="old")
+    run(engine)
+    with pytest.raises(UsageError, match=message):
+        engine.add_requests([Submission(prompt="x", request_id=request_id) for request_id in ids])
+    assert (engine.has_work, engine.is_known("req-1"), engine.is_known("ok")) == (False, False, False)
+
+
+def test_an_id_that_one_of_several_asks_for_is_made_up_for_none_of_the_others() -> None:
+    engine = scripted_engine({"req-1": b"$", "req-2": b"$"})
+    submissions = [Submission(prompt="x"), Submission(prompt="x", request_id="req-1")]
+    assert engine.add_requests(submissions) == ["req-2", "req-1"]
+    run(engine)
+
+
+def test_a_refusal_is_recorded_under_a_name_that_can_be() -> None:
+    sink = ListSink()
+    engine = scripted_engine({"req-1": b"$"}, sink=sink)
+    for request_id in ("a", "a", "\ud83d"):
+        with pytest.raises(UsageError, match="the prompt is empty"):
+            engine.add_request("", request_id=request_id)
+    run(engine)
+    refused = [event.request_id for event in sink.events(ev.RequestRejected) if isinstance(event, ev.RequestRejected)]
+    assert refused == ["a", "req-1", "req-2"]
+
+
+def test_a_time_that_is_no_number_is_refused() -> None:
+    """It has no place in a queue by arrival time, and none in a recording."""
+    engine = scripted_engine({})
+    for arrival_time in (float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="arrival_time must be a number of seconds"):
+            engine.add_request("x", arrival_time=arrival_time)
+
+
+def test_a_request_that_comes_while_the_engine_fails_is_turned_away() -> None:
+    """It was let in, and its caller never heard of it again."""
+
+    def fail(output: SchedulerOutput) -> None:
+        raise ValueError("no kernel")
+
+    engine = scripted_engine({}, before_reply=fail)
+
+    class FailsMeanwhile(str):
+        def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+            if engine.failure is None:
+                with pytest.raises(EngineError, match="no kernel"):
+                    engine.step()
+            return super().encode(encoding, errors)
+
+    caller = Caller()
+    with pytest.raises(EngineError, match="has stopped"):
+        engine.add_request(FailsMeanwhile("x"), on_update=caller)
+    assert caller.updates == []
 
 
 def test_aborts_before_and_during_a_step_are_told_apart() -> None:

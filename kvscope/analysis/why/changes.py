@@ -84,8 +84,9 @@ def _more_seqs(trial: Trial) -> Change:
 
 def _more_budget(trial: Trial) -> Change:
     config = trial.config
-    setting = "max_num_scheduled_tokens" if config.max_num_scheduled_tokens else "max_num_batched_tokens"
-    return _smallest(trial, setting, config.token_budget, max(trial.limits.tokens, config.token_budget) + 1)
+    return _smallest(
+        trial, config.token_budget_setting, config.token_budget, max(trial.limits.tokens, config.token_budget) + 1
+    )
 
 
 def _less_watermark(trial: Trial) -> Change:

@@ -229,7 +229,7 @@ def admission_tests(
     need_full = blocks(request.num_tokens)
     need_chunk = blocks(num_hit_tokens + chunk + (config.num_lookahead_tokens or 0))
     free = pool.num_free_blocks
-    limit = "max_num_scheduled_tokens" if config.max_num_scheduled_tokens else "max_num_batched_tokens"
+    limit = config.token_budget_setting
     rows: list[AdmissionTest] = []
 
     def add(name: TestName, passed: bool, need: int, have: int, unit: str, setting: str = "", **more: int) -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvscope.engine.scheduling.config import SchedulerConfig
+from kvscope.engine.scheduling.plan import Plan
 from kvscope.engine.scheduling.rules import Verdict
-from kvscope.engine.scheduling.scheduler import Plan, Scheduler
+from kvscope.engine.scheduling.scheduler import Scheduler
 
 
 class StaticScheduler(Scheduler):

@@ -35,6 +35,7 @@ class SchedulerConfig:
     num_lookahead_tokens: int | None = None
     """Slots allocated beyond the scheduled tokens of a running request; None is 0."""
     max_num_scheduled_tokens: int | None = None
+    """The token budget where it is lower than `max_num_batched_tokens`."""
     connector: bool = False
     kv_load_failure_policy: Literal["recompute", "fail"] = "recompute"
     batching: Batching = "unified"
@@ -42,11 +43,19 @@ class SchedulerConfig:
 
     @property
     def watermark_blocks(self) -> int:
+        """The watermark in blocks, rounded down; the null block counts as one of the pool."""
         return int(self.watermark * self.num_gpu_blocks)
 
     @property
     def token_budget(self) -> int:
-        return self.max_num_scheduled_tokens or self.max_num_batched_tokens
+        """Most tokens of a step."""
+        return min(self.max_num_scheduled_tokens or self.max_num_batched_tokens, self.max_num_batched_tokens)
+
+    @property
+    def token_budget_setting(self) -> Literal["max_num_scheduled_tokens", "max_num_batched_tokens"]:
+        """The setting that the token budget comes from."""
+        is_lower = self.token_budget < self.max_num_batched_tokens
+        return "max_num_scheduled_tokens" if is_lower else "max_num_batched_tokens"
 
     def as_settings(self) -> dict[str, Any]:
         """Returns the settings as recorded in `EngineConfigured.settings`."""

@@ -79,6 +79,8 @@ class Request:
     """The block table."""
     num_cached_blocks: int | None = None
     """Leading blocks that are published; None until the first hit or publication after each (re)admission."""
+    num_settled_tokens: int = 0
+    """Up to so many tokens its table has slots for and no further block becomes full: there is nothing to allocate."""
     block_hashes: list[bytes] = field(default_factory=list)
     """Chain hashes of its leading full blocks, as far as they were needed; kept over preemptions."""
     spec_token_ids: list[int] = field(default_factory=list)
@@ -86,6 +88,8 @@ class Request:
     num_preemptions: int = 0
     num_hit_tokens: int = 0
     """Over all its admissions."""
+    num_prompt_hit_tokens: int = 0
+    """At its first admission."""
     is_prefill_chunk: bool = False
     """Its last schedule did not reach the end of its tokens."""
     stop_reason: str | None = None
@@ -96,13 +100,38 @@ class Request:
     max_total_tokens: int = field(init=False)
     """Prompt and output together end it here; the scheduler lowers it to `max_model_len`."""
     ending_token_ids: frozenset[int] = field(init=False)
-    """Tokens that end it: its stop token ids, and the end of sequence unless that is ignored."""
+    """Tokens that end it: its stop token ids, and the end of sequence unless that is ignored.
+
+    Also before `min_tokens`, as in vLLM 0.32.0: the sampler does not choose any of them so early.
+    """
 
     def __post_init__(self) -> None:
         self.all_token_ids = list(self.prompt_token_ids)
         self.max_total_tokens = len(self.prompt_token_ids) + self.sampling.max_tokens
         eos_token_ids = () if self.sampling.ignore_eos else self.eos_token_ids
         self.ending_token_ids = frozenset(self.sampling.stop_token_ids).union(eos_token_ids)
+
+    def append_output(self, token_ids: list[int]) -> list[int]:
+        """Appends sampled tokens until one ends the request, sets `status` then, and returns those that were kept.
+
+        A stop token that is also the last one allowed is a stop (vLLM 0.32.0, `check_stop`).
+        """
+        self.all_token_ids += token_ids
+        if self.ending_token_ids.isdisjoint(token_ids) and len(self.all_token_ids) < self.max_total_tokens:
+            return token_ids
+        num_before = len(self.all_token_ids) - len(token_ids)
+        for num_kept, token_id in enumerate(token_ids, 1):
+            if token_id in self.ending_token_ids:
+                self.status = RequestStatus.FINISHED_STOPPED
+                is_end_of_sequence = token_id in self.eos_token_ids and not self.sampling.ignore_eos
+                self.stop_reason = None if is_end_of_sequence else str(token_id)
+            elif num_before + num_kept >= self.max_total_tokens:
+                self.status = RequestStatus.FINISHED_LENGTH
+            else:
+                continue
+            del self.all_token_ids[num_before + num_kept :]
+            return token_ids[:num_kept]
+        raise AssertionError("a token that ends the request was there")
 
     @property
     def num_tokens(self) -> int:

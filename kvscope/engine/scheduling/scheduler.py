@@ -12,7 +12,6 @@ Knows nothing of models, of time and of storage. Every decision is also an event
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 from kvscope import events as ev
@@ -21,6 +20,7 @@ from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.decision_log import DecisionLog
 from kvscope.engine.scheduling.kv_cache_manager import KVCacheManager
 from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput, StepResult
+from kvscope.engine.scheduling.plan import Plan
 from kvscope.engine.scheduling.request import Request, RequestStatus
 from kvscope.engine.scheduling.rules import Verdict
 from kvscope.engine.scheduling.step_events import StepEvents
@@ -29,34 +29,6 @@ from kvscope.errors import EngineError
 
 PLACEHOLDER_DRAFT = -1
 """A draft token that no model ever emits."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """What the step under way has decided so far."""
-
-    token_budget: int
-    threshold: int
-    scheduled: dict[Request, int] = field(default_factory=dict)
-    """Tokens of each request, in scheduling order."""
-    drafts: dict[str, list[int]] = field(default_factory=dict)
-    preempted: list[Request] = field(default_factory=list)
-    held_back: set[Request] = field(default_factory=set)
-    """Running requests that a batching variant leaves out of this step; never any with unified batching."""
-    has_scheduled_running: bool = False
-    has_scheduled_prefill: bool = False
-    """A running request in the middle of its prompt was scheduled."""
-
-    def add(self, request: Request, num_new_tokens: int) -> None:
-        self.scheduled[request] = num_new_tokens
-        self.token_budget -= num_new_tokens
-
-    def take_back(self, request: Request) -> int:
-        """Forgets a request that was scheduled, and returns the tokens that its budget gets back."""
-        num_tokens = self.scheduled.pop(request, 0)
-        self.drafts.pop(request.request_id, None)
-        self.token_budget += num_tokens
-        return num_tokens
 
 
 class Scheduler:
@@ -157,11 +129,10 @@ class Scheduler:
 
     def _schedule_running(self, plan: Plan) -> None:
         """Each running request gets its gap, or what the budget leaves of it; who lacks a block takes another's."""
-        index = 0
-        while index < len(self.running) and plan.token_budget > 0:
-            request = self.running[index]
-            if plan.held_back and request in plan.held_back:
-                index += 1
+        for request in self.running.copy():
+            if plan.token_budget <= 0:
+                return
+            if (plan.preempted and request.status is not RequestStatus.RUNNING) or request in plan.held_back:
                 continue
             num_new_tokens = rules.running_tokens(
                 len(request.all_token_ids) + len(request.spec_token_ids),
@@ -171,20 +142,23 @@ class Scheduler:
                 self.config.max_model_len,
             )
             if num_new_tokens == 0:
-                index += 1
                 continue
-            while (shortage := self.kv_cache_manager.allocate_slots(request, num_new_tokens)) is not None:
-                self._log.allocation_failed(request, "running", shortage, num_new_tokens)
-                victim = self._choose_victim()
-                if self.running.index(victim) < index:
-                    index -= 1
-                self._preempt(plan, victim, beneficiary=request)
-                if victim is request:
-                    return  # and so better requests behind it get nothing in this step
+            is_settled = request.num_computed_tokens + num_new_tokens <= request.num_settled_tokens
+            if not is_settled and not self._make_room(plan, request, num_new_tokens):
+                return  # and so better requests behind it get nothing in this step
             plan.add(request, num_new_tokens)
             if self._is_speculating:
                 self._schedule_drafts(plan, request, num_new_tokens)
-            index += 1
+
+    def _make_room(self, plan: Plan, request: Request, num_new_tokens: int) -> bool:
+        """Gets the request its blocks, preempting others until they suffice. False where it was itself the victim."""
+        while (shortage := self.kv_cache_manager.allocate_slots(request, num_new_tokens)) is not None:
+            self._log.allocation_failed(request, "running", shortage, num_new_tokens)
+            victim = self._choose_victim()
+            self._preempt(plan, victim, beneficiary=request)
+            if victim is request:
+                return False
+        return True
 
     def _schedule_waiting(self, plan: Plan) -> Verdict | None:
         """Admits the head of the queue until one fails a test, which is returned; nobody behind it is tried.
@@ -233,6 +207,8 @@ class Scheduler:
         request.status = RequestStatus.RUNNING
         request.num_computed_tokens = num_hit_tokens
         request.num_hit_tokens += num_hit_tokens
+        if not request.num_preemptions:
+            request.num_prompt_hit_tokens = num_hit_tokens
         plan.add(request, tokens.num_new_tokens)
         if tokens.num_placeholder_drafts:
             plan.drafts[request.request_id] = [PLACEHOLDER_DRAFT] * tokens.num_placeholder_drafts
@@ -307,7 +283,7 @@ class Scheduler:
         for request, sampled in zip(output.requests, model_output.sampled_token_ids, strict=True):
             if not sampled or request.status is not RequestStatus.RUNNING:
                 continue
-            kept = self._append_tokens(request, sampled)
+            kept = request.append_output(sampled)
             result.requests.append(request)
             result.new_token_ids.append(kept)
             if request.status is not RequestStatus.RUNNING:
@@ -352,18 +328,6 @@ class Scheduler:
         """Returns what happened since the last call, in order; to be called once a step, after its last update."""
         return self.step_events.take()
 
-    def _append_tokens(self, request: Request, sampled: list[int]) -> list[int]:
-        """Appends tokens until one ends the request, and returns those that were kept."""
-        all_token_ids = request.all_token_ids
-        for index, token_id in enumerate(sampled):
-            all_token_ids.append(token_id)
-            if token_id in request.ending_token_ids or len(all_token_ids) >= request.max_total_tokens:
-                status = _end_status(request, token_id, self.config.max_model_len)
-                if status is not None:
-                    request.status = status
-                    return sampled[: index + 1]
-        return sampled
-
     def _finish(self, request: Request) -> None:
         self._log.finished(request)
         self._forget(request)
@@ -374,17 +338,3 @@ class Scheduler:
         request.spec_token_ids = []
         self._log.released(request, self.kv_cache_manager.free(request))
         self._finished_ids.append(request.request_id)
-
-
-def _end_status(request: Request, token_id: int, max_model_len: int) -> RequestStatus | None:
-    """Returns how the request ends with its newest token, None if it goes on. Stop tokens are tested before lengths."""
-    sampling = request.sampling
-    if request.num_output_tokens < sampling.min_tokens:
-        return None
-    if token_id in request.ending_token_ids:
-        if token_id in sampling.stop_token_ids:
-            request.stop_reason = str(token_id)
-        return RequestStatus.FINISHED_STOPPED
-    if request.num_tokens >= max_model_len or request.num_output_tokens >= sampling.max_tokens:
-        return RequestStatus.FINISHED_LENGTH
-    return None

@@ -72,9 +72,27 @@ class Driven:
         # A stop token that is also the last token is a stop.
         ({"max_tokens": 2}, (8,), [7, 8], RequestStatus.FINISHED_STOPPED, ("stop", None)),
         ({"max_tokens": 3, "ignore_eos": True}, (8,), [8, 8, 8], RequestStatus.FINISHED_LENGTH, ("length", None)),
-        ({"max_tokens": 9, "min_tokens": 3}, (8,), [8, 8, 8], RequestStatus.FINISHED_STOPPED, ("stop", None)),
+        # An end of sequence is one also where it is asked for as a stop token, unless it is ignored as the former.
+        ({"max_tokens": 9, "stop_token_ids": (8,)}, (8,), [8], RequestStatus.FINISHED_STOPPED, ("stop", None)),
+        (
+            {"max_tokens": 9, "stop_token_ids": (8,), "ignore_eos": True},
+            (8,),
+            [8],
+            RequestStatus.FINISHED_STOPPED,
+            ("stop", "8"),
+        ),
+        # The sampler keeps stops away before min_tokens; one that comes all the same ends the request.
+        ({"max_tokens": 9, "min_tokens": 3}, (8,), [7, 8], RequestStatus.FINISHED_STOPPED, ("stop", None)),
         # 4 + 28 = max_model_len
         ({"max_tokens": 99}, (), [7] * 28, RequestStatus.FINISHED_LENGTH, ("length", None)),
+        # More than there is room for cannot be kept waiting for: the request would stand still with its blocks.
+        (
+            {"max_tokens": 99, "min_tokens": 99},
+            (),
+            [7] * 28,
+            RequestStatus.FINISHED_LENGTH,
+            ("length", None),
+        ),
     ],
 )
 def test_a_request_ends_with_the_token_that_ends_it(

@@ -13,7 +13,7 @@ from kvscope.engine.scheduling.rules import Verdict
 from kvscope.engine.scheduling.scenario import parse_scenario
 from kvscope.engine.scheduling.token_plan import PlannedRequest, unified_token_plan
 from kvscope.state import EngineState
-from tests.builders import CheckedRun
+from tests.builders import CheckedRun, scenario
 from tests.golden import golden_names, golden_runs
 
 
@@ -96,6 +96,21 @@ def test_the_two_tests_of_an_allocation_with_9_blocks_free(
         num_free_blocks=9,
     )
     assert (shortage.reason if shortage is not None else None) == reason
+
+
+def test_the_budget_of_a_step_is_the_lower_of_two_settings() -> None:
+    """Of vLLM's two budgets the one for batched tokens holds for scheduled ones too; here more was scheduled."""
+    for scheduled, expected, setting in (
+        (None, 8, "max_num_batched_tokens"),
+        (5, 5, "max_num_scheduled_tokens"),
+        (8, 8, "max_num_batched_tokens"),
+        (20, 8, "max_num_batched_tokens"),
+    ):
+        built = scenario(budget=8, max_num_scheduled_tokens=scheduled).request("a", "p" * 30)
+        run = built.start()
+        run.run_step()
+        assert run.dump()[0]["num_scheduled_tokens"] == {"a": expected}
+        assert run.scheduler.config.token_budget_setting == setting
 
 
 REQUESTS: list[PlannedRequest] = [
