@@ -27,6 +27,8 @@ class DecisionLog:
     def __init__(self, step_events: StepEvents, block_size: int) -> None:
         self._events = step_events
         self._block_size = block_size
+        self._scheduled_ids: tuple[str, ...] = ()
+        """Of the step under way."""
 
     def arrived(self, request: Request, queue_position: int) -> None:
         if not self._events.is_recording:
@@ -182,22 +184,26 @@ class DecisionLog:
     def scheduled(self, output: SchedulerOutput) -> None:
         if self._events.is_recording:
             drafts = output.scheduled_spec_tokens
+            self._scheduled_ids = _ids(output.requests)
             self._events.append(
                 ev.TokensScheduled(
-                    request_ids=tuple([request.request_id for request in output.requests]),
+                    request_ids=self._scheduled_ids,
                     num_tokens=tuple(output.num_scheduled_tokens),
                     draft_token_ids={request_id: tuple(token_ids) for request_id, token_ids in drafts.items()},
                 )
             )
 
     def sampled(self, result: StepResult) -> None:
+        """Of the scheduled requests those that got tokens: in most steps all of them."""
         if self._events.is_recording and result.requests:
-            counts = [len(token_ids) for token_ids in result.new_token_ids]
+            num_requests = len(result.requests)
+            is_everybody = num_requests == len(self._scheduled_ids)
+            token_ids = tuple(chain.from_iterable(result.new_token_ids))
             self._events.append(
                 ev.TokensSampled(
-                    request_ids=tuple([request.request_id for request in result.requests]),
-                    token_ids=tuple(chain.from_iterable(result.new_token_ids)),
-                    num_tokens=None if counts.count(1) == len(counts) else tuple(counts),
+                    request_ids=self._scheduled_ids if is_everybody else _ids(result.requests),
+                    token_ids=token_ids,
+                    num_tokens=None if len(token_ids) == num_requests else tuple(map(len, result.new_token_ids)),
                 )
             )
 
@@ -232,6 +238,10 @@ class DecisionLog:
                     stop=request.stop_reason,
                 )
             )
+
+
+def _ids(requests: Sequence[Request]) -> tuple[str, ...]:
+    return tuple([request.request_id for request in requests])
 
 
 def _changed_settings(sampling: SamplingParams) -> dict[str, Any]:

@@ -18,7 +18,10 @@ from kvscope.engine.scheduling.step_events import StepEvents
 
 
 class KVCacheManager:
-    """Owner of the block pool and of every request's `block_ids`, `block_hashes` and `num_cached_blocks`."""
+    """Owner of the block pool and, of every request, of the block table and what describes it.
+
+    That is `block_ids`, `block_hashes`, `num_cached_blocks` and `num_settled_tokens`.
+    """
 
     def __init__(self, config: SchedulerConfig, step_events: StepEvents) -> None:
         self.pool = BlockPool(config.num_gpu_blocks)
@@ -79,6 +82,7 @@ class KVCacheManager:
             num_full = min(num_total, len(request.all_token_ids)) // self._block_size
             if num_full > (request.num_cached_blocks or 0):
                 self._publish(request, num_full)
+        request.num_settled_tokens = self._num_settled_tokens(request)
         return None
 
     def free(self, request: Request) -> ReleasedBlocks:
@@ -86,6 +90,7 @@ class KVCacheManager:
         released = self.pool.release(request.block_ids)
         request.block_ids = []
         request.num_cached_blocks = None
+        request.num_settled_tokens = 0
         return released
 
     def unpublish(self, request: Request) -> tuple[int, ...]:
@@ -105,6 +110,16 @@ class KVCacheManager:
     def publishers(self) -> list[Request]:
         """Returns who published blocks in this step."""
         return list(self._published)
+
+    def _num_settled_tokens(self, request: Request) -> int:
+        """Returns up to how many tokens `allocate_slots` of a running request would change nothing.
+
+        Most decodes are among them: with blocks of 16 tokens two steps in 16 have anything to allocate or publish.
+        """
+        num_slots = len(request.block_ids) * self._block_size - self._num_lookahead_tokens
+        if not self._is_caching:
+            return num_slots
+        return min(num_slots, ((request.num_cached_blocks or 0) + 1) * self._block_size - 1)
 
     def _find_shortage(
         self, request: Request, num_slots: int, hit_block_ids: Sequence[int], is_admission: bool, num_running: int
@@ -172,4 +187,6 @@ class KVCacheManager:
     def _extend_hashes(self, request: Request, num_blocks: int) -> None:
         if len(request.block_hashes) < num_blocks:
             extra = hashing.extra_keys(request.cache_salt, request.lora_name)
-            hashing.extend_block_hashes(request.block_hashes, request.all_token_ids, num_blocks, self._block_size, extra)
+            hashing.extend_block_hashes(
+                request.block_hashes, request.all_token_ids, num_blocks, self._block_size, extra
+            )
