@@ -22,6 +22,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sysconfig
+from pathlib import Path
 
 import torch
 
@@ -51,7 +53,15 @@ def unavailable_reason(device: torch.device) -> str | None:
         return f"triton {triton.__version__} is older than {_dotted(MIN_TRITON)}"
     if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
         return "no C compiler (gcc, clang), with which Triton makes what launches a kernel"
+    if not python_header().is_file():
+        return f"no {python_header()}, with which Triton makes what launches a kernel; Debian: apt install python3-dev"
     return None
+
+
+def python_header() -> Path:
+    """Returns where Triton looks for Python's C header, whether it is there or not."""
+    # "posix_prefix" as Triton does: Debian's own scheme names a folder where no headers are.
+    return Path(sysconfig.get_path("include", "posix_prefix")) / "Python.h"
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -81,21 +81,24 @@ def gpu_step_bytes(
     itemsize: int,
     max_num_batched_tokens: int,
     max_num_seqs: int,
+    num_spec_tokens: int = 0,
     num_graphs: int,
     gathered_bytes: int = 0,
 ) -> int:
     """Returns what a GPU needs besides weights and KV cache: a step's tensors at their most, graphs, and libraries.
 
     Counts what lives at once in the widest place of the forward pass (the feed-forward layer), and logits with what
-    the torch sampler makes of them. Graphs share one pool, as large as the largest one's tensors. `gathered_bytes` are
-    the copies of keys and values that torch's attention makes, and kernels do not.
+    the torch sampler makes of them, of each request's last token and its drafts. Graphs share one pool, as large as the
+    largest one's tensors. `gathered_bytes` are the copies of keys and values that torch's attention makes, and kernels
+    do not.
     """
     heads = config.num_attention_heads + 2 * config.num_key_value_heads
     widest = max(3 * config.intermediate_size, (heads + config.num_attention_heads) * config.head_dim)
     per_token = (3 * config.hidden_size + widest) * itemsize
     num_tokens = max_num_batched_tokens + (max_num_seqs if num_graphs else 0)
     per_row = config.vocab_size * (itemsize + _SAMPLER_BYTES_PER_LOGIT)
-    tensors = num_tokens * per_token + max_num_seqs * per_row + gathered_bytes
+    num_rows = min(max_num_seqs * (1 + num_spec_tokens), max(max_num_batched_tokens, max_num_seqs))
+    tensors = num_tokens * per_token + num_rows * per_row + gathered_bytes
     return tensors + num_graphs * _GRAPH_BYTES + _LIBRARY_BYTES
 
 

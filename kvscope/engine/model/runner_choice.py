@@ -43,7 +43,9 @@ def choose_execution(model: Model, block_size: int, *, kernels: str | None, enfo
     return choose_path(device, problem, kernels=kernels, enforce_eager=enforce_eager)
 
 
-def step_bytes(model: Model, path: ExecutionPath, *, max_num_batched_tokens: int, max_num_seqs: int) -> int:
+def step_bytes(
+    model: Model, path: ExecutionPath, *, max_num_batched_tokens: int, max_num_seqs: int, num_spec_tokens: int = 0
+) -> int:
     """Returns what a step takes of the device besides weights and KV cache; 0 on a CPU, where nothing is set aside."""
     if model.decoder.device.type == "cpu":
         return 0
@@ -58,6 +60,7 @@ def step_bytes(model: Model, path: ExecutionPath, *, max_num_batched_tokens: int
         itemsize=model.decoder.dtype.itemsize,
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
+        num_spec_tokens=num_spec_tokens,
         num_graphs=num_graphs,
         # Blocks of one layer at most, a quarter of them padding, whatever the pool will be.
         gathered_bytes=0 if path.kernels == "triton" else 4 * free_bytes // (3 * model.config.num_hidden_layers),
@@ -87,6 +90,7 @@ def build_runner(model: Model, config: SchedulerConfig, path: ExecutionPath, rep
         max_num_batched_tokens=config.token_budget,
         max_num_seqs=config.max_num_seqs,
         max_model_len=config.max_model_len,
+        num_spec_tokens=config.num_spec_tokens,
     )
     what, advice = "making the runner", "--kernels torch"
     try:
@@ -102,6 +106,9 @@ def build_runner(model: Model, config: SchedulerConfig, path: ExecutionPath, rep
             f"{what} found no memory beside {config.num_gpu_blocks:,} blocks ({num_bytes >> 20:,} MiB of KV cache); "
             "set --num-gpu-blocks, --max-num-batched-tokens or --max-num-seqs lower"
         ) from error
+    except PermissionError as error:  # Triton keeps what it compiles
+        advice = f"set TRITON_CACHE_DIR to a folder that can be written to, or take {advice}"
+        raise EngineError(f"{what} failed: {_describe(error)}; {advice}") from error
     except Exception as error:  # Triton's and CUDA's errors have no common class
         raise EngineError(f"{what} failed: {_describe(error)}; take {advice}") from error
     num_graphs = len(runner.graphs) if runner.graphs is not None else 0
@@ -115,6 +122,9 @@ def _free_bytes(device: torch.device) -> int:
     return free_memory_bytes(device) or 0
 
 
-def _describe(error: Exception) -> str:
-    """Returns the error in one line."""
+def _describe(error: BaseException) -> str:
+    """Returns the first cause in one line: an error while a graph is recorded makes the end of the recording fail too,
+    with a message that says nothing of the cause."""
+    while error.__context__ is not None:
+        error = error.__context__
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

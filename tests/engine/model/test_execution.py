@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sysconfig
 
 import pytest
 import torch
@@ -76,6 +77,11 @@ def test_what_keeps_the_gpus_kernels_from_running(monkeypatch: pytest.MonkeyPatc
     assert unavailable_reason(GPU) == ("no C compiler (gcc, clang), with which Triton makes what launches a kernel")
     monkeypatch.setenv("CC", "gcc")
     assert unavailable_reason(GPU) is None
+    monkeypatch.setattr(sysconfig, "get_path", lambda name, scheme: f"/{scheme}/{name}")
+    assert unavailable_reason(GPU) == (
+        "no /posix_prefix/include/Python.h, with which Triton makes what launches a kernel; "
+        "Debian: apt install python3-dev"
+    )
 
 
 def test_a_steps_memory_is_set_aside_before_the_pool() -> None:
@@ -85,6 +91,17 @@ def test_a_steps_memory_is_set_aside_before_the_pool() -> None:
     assert step == 13 * (3 * 64 + 3 * 128) * 4 + 3 * 261 * (4 + 20) + graphs_and_libraries
     eager = gpu_step_bytes(toy_config(), itemsize=4, max_num_batched_tokens=10, max_num_seqs=3, num_graphs=0)
     assert step - eager == 3 * (3 * 64 + 3 * 128) * 4 + (32 << 20)
+    # A row for each draft too, but no more rows than tokens: 3 + 6, then 10.
+    for num_spec_tokens, num_rows in ((2, 9), (5, 10)):
+        drafts = gpu_step_bytes(
+            toy_config(),
+            itemsize=4,
+            max_num_batched_tokens=10,
+            max_num_seqs=3,
+            num_spec_tokens=num_spec_tokens,
+            num_graphs=2,
+        )
+        assert drafts - step == (num_rows - 3) * 261 * (4 + 20)
 
     def choose(step_bytes: int) -> int:
         """Blocks of 16 KiB out of 10 GiB."""

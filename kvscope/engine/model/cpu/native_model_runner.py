@@ -11,13 +11,12 @@ import time
 
 import numpy as np
 import torch
-from torch.nn.functional import embedding
 
-from kvscope.engine.model.attention import PagedKVCache
 from kvscope.engine.model.cpu.native_kernels import NativeKernels, RaggedBatch
 from kvscope.engine.model.decoder import Decoder
-from kvscope.engine.model.gpu.step_batch import SampledRows, read_requests
+from kvscope.engine.model.fused_decoder import Attend, forward
 from kvscope.engine.model.sampler import Sampler
+from kvscope.engine.model.step_tokens import StepTokens, read_tokens, token_places
 from kvscope.engine.model.verification import collect_sampled
 from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput
 
@@ -42,93 +41,70 @@ class NativeModelRunner:
         if not output.requests:
             return ModelRunnerOutput(sampled_token_ids=[])
         started_ns = time.perf_counter_ns()
-        sampled = read_requests(output)
-        logits = self._forward(output, sampled)
+        tokens = read_tokens(output)
+        logits = self._forward(output, tokens)
         forwarded_ns = time.perf_counter_ns()
-        token_ids, logprobs = self.sampler.sample(logits, sampled.rows) if sampled.rows else ([], [])
-        result = collect_sampled(output, sampled.num_rows, token_ids, logprobs)
+        token_ids, logprobs = self.sampler.sample(logits, tokens.rows) if tokens.rows else ([], [])
+        result = collect_sampled(output, tokens.num_rows, token_ids, logprobs)
         result.forward_ns = forwarded_ns - started_ns
         result.sample_ns = time.perf_counter_ns() - forwarded_ns
         return result
 
-    def _forward(self, output: SchedulerOutput, sampled: SampledRows) -> torch.Tensor:
+    def _forward(self, output: SchedulerOutput, tokens: StepTokens) -> torch.Tensor:
         """Returns logits `[num_rows, vocab_size]` of the rows to be sampled."""
-        num_tokens, num_rows = len(sampled.token_ids), len(sampled.indices)
+        num_tokens, num_rows = len(tokens.token_ids), len(tokens.indices)
         padding = [0] * max(_MIN_NUM_ROWS - num_tokens, 0)
         batch = _ragged_batch(output, self.kv_cache.block_size, len(padding))
-        token_ids = torch.tensor(sampled.token_ids + padding, dtype=torch.int64)
+        token_ids = torch.tensor(tokens.token_ids + padding, dtype=torch.int64)
         rows = None
         if num_rows < num_tokens:
             padding = [0] * (_MIN_NUM_ROWS - num_rows) if num_rows else []
-            rows = torch.tensor(sampled.indices + padding, dtype=torch.int64)
-        return forward(self.decoder, self.kv_cache, token_ids, batch, rows, self._cos, self._sin)[:num_rows]
+            rows = torch.tensor(tokens.indices + padding, dtype=torch.int64)
+        kernels = NativeKernels(torch.get_num_threads())
+        hidden = forward(self.decoder, kernels, self._attend(kernels, batch), token_ids, rows)
+        return self.decoder.lm_head(hidden)[:num_rows]
 
+    def _attend(self, kernels: NativeKernels, batch: RaggedBatch) -> Attend:
+        """Returns a step's attention, over this runner's cache."""
+        config, cache = self.decoder.config, self.kv_cache
 
-def forward(
-    decoder: Decoder,
-    cache: PagedKVCache,
-    token_ids: torch.Tensor,
-    batch: RaggedBatch,
-    rows: torch.Tensor | None,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-) -> torch.Tensor:
-    """Writes the tokens' keys and values and returns logits `[num_rows, vocab_size]`.
+        def attend(layer: int, qkv: torch.Tensor, qk_norm: torch.Tensor | None) -> torch.Tensor:
+            key, value = cache.key[layer], cache.value[layer]
+            query = kernels.rotate_and_cache(
+                qkv,
+                batch,
+                self._cos,
+                self._sin,
+                key,
+                value,
+                num_heads=config.num_attention_heads,
+                qk_norm=qk_norm,
+                eps=config.rms_norm_eps,
+            )
+            scale = config.head_dim**-0.5
+            return kernels.paged_attention(query, key, value, batch, scale=scale).view(len(qkv), -1)
 
-    The same order of operations as `Decoder.forward`. Behind the last layer's attention only the sampled rows go on.
-
-    token_ids: int64 `[num_tokens]`; rows: int64 `[num_rows]`, the tokens to be sampled, None for all;
-    cos, sin: float32 `[num_positions, head_dim // 2]`.
-    """
-    config, kernels = decoder.config, NativeKernels(torch.get_num_threads())
-    eps, scale, last = config.rms_norm_eps, config.head_dim**-0.5, len(decoder.layers) - 1
-    following_norms = [*(layer.input_norm for layer in decoder.layers[1:]), decoder.final_norm]
-    hidden = embedding(token_ids, decoder.embedding_weight)
-    normed = kernels.rms_norm(hidden, decoder.layers[0].input_norm, eps)
-    for index, (layer, following_norm) in enumerate(zip(decoder.layers, following_norms, strict=True)):
-        key, value = cache.key[index], cache.value[index]
-        query = kernels.rotate_and_cache(
-            layer.qkv(normed),
-            batch,
-            cos,
-            sin,
-            key,
-            value,
-            num_heads=config.num_attention_heads,
-            qk_norm=layer.qk_norm,
-            eps=eps,
-        )
-        attended = kernels.paged_attention(query, key, value, batch, scale=scale).view(len(query), -1)
-        if index == last and rows is not None:
-            attended, hidden = attended.index_select(0, rows), hidden.index_select(0, rows)
-        normed = kernels.rms_norm(layer.attention_out(attended), layer.post_attention_norm, eps, residual=hidden)
-        out = layer.down(kernels.silu_and_mul(layer.gate_up(normed)))
-        normed = kernels.rms_norm(out, following_norm, eps, residual=hidden)
-    return decoder.lm_head(normed)
+        return attend
 
 
 def _ragged_batch(output: SchedulerOutput, block_size: int, num_padding: int) -> RaggedBatch:
     """Returns the step's batch; tokens of padding belong to no sequence and are written nowhere."""
-    query_lens = np.asarray(output.num_scheduled_tokens, dtype=np.int64)
-    num_seqs = len(query_lens)
-    seq_lens = np.fromiter((request.num_computed_tokens for request in output.requests), np.int64, num_seqs)
-    query_starts = np.zeros(num_seqs + 1, dtype=np.int64)
-    np.cumsum(query_lens, out=query_starts[1:])
+    places = token_places(output)
+    num_seqs, positions = len(output.requests), places.positions
     table_lens = np.fromiter((len(request.block_ids) for request in output.requests), np.int64, num_seqs)
     table_starts = np.cumsum(table_lens) - table_lens
     block_ids = np.fromiter(
         itertools.chain.from_iterable(request.block_ids for request in output.requests), np.int32, int(table_lens.sum())
     )
-    positions = np.arange(query_starts[-1]) + np.repeat(seq_lens - query_starts[1:], query_lens)
-    blocks = block_ids[np.repeat(table_starts, query_lens) + positions // block_size]
+    blocks = block_ids[np.repeat(table_starts, places.query_lens) + positions // block_size]
     slots = blocks.astype(np.int64) * block_size + positions % block_size
     if num_padding:
         positions, slots = np.pad(positions, (0, num_padding)), np.pad(slots, (0, num_padding), constant_values=-1)
     return RaggedBatch(
         positions=torch.from_numpy(positions),
         slot_mapping=torch.from_numpy(slots),
-        query_starts=torch.from_numpy(query_starts.astype(np.int32)),
-        seq_lens=torch.from_numpy(seq_lens.astype(np.int32)),
+        query_starts=torch.from_numpy(places.query_starts.astype(np.int32)),
+        seq_lens=torch.from_numpy(places.seq_lens.astype(np.int32)),
         block_ids=torch.from_numpy(block_ids),
         table_starts=torch.from_numpy(table_starts),
     )

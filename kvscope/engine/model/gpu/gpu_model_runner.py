@@ -41,6 +41,17 @@ class RunnerLimits:
     max_num_batched_tokens: int
     max_num_seqs: int
     max_model_len: int
+    num_spec_tokens: int = 0
+
+    @property
+    def max_num_tokens(self) -> int:
+        """Most tokens of a step."""
+        return min(self.max_num_batched_tokens, self.max_num_seqs * self.max_model_len)
+
+    @property
+    def max_num_rows(self) -> int:
+        """Most tokens of a step that are sampled: each request's last one, and its drafts."""
+        return min(self.max_num_seqs * (1 + self.num_spec_tokens), self.max_num_tokens)
 
 
 class GPUModelRunner:
@@ -71,8 +82,8 @@ class GPUModelRunner:
             block_size=limits.block_size,
             queue=self._queue,
         )
-        max_num_rows = max(limits.max_num_batched_tokens, limits.max_num_seqs)
-        self._sampler = DeviceSampler(kernels, sampler or Sampler(), self._queue, max_num_rows, entropy)
+        max_num_tokens = max(limits.max_num_batched_tokens, limits.max_num_seqs)
+        self._sampler = DeviceSampler(kernels, sampler or Sampler(), self._queue, max_num_tokens, entropy)
         self._forwarded = self._queue.new_mark()
         # What graphs read and write besides the step's numbers: in place before the first is recorded.
         self._hidden = self._queue.static_buffer((limits.max_num_seqs, decoder.config.hidden_size), decoder.dtype)
@@ -87,18 +98,22 @@ class GPUModelRunner:
         compiles_decodes: steps of decodes alone too; `capture_graphs` does it where there will be graphs.
         """
         limits = self._limits
-        largest = max(min(limits.max_num_batched_tokens, limits.max_model_len), 2)
-        # Tokens, requests, length of a request, longest query, decodes: a chunk alone, and one beside a decode.
-        passes = [(largest, 1, largest, largest, 0), (2, min(2, limits.max_num_seqs), 0, 2, 1)]
+        largest = max(limits.max_num_tokens, 2)
+        query_len = max(min(largest, limits.max_model_len), 2)
+        # Tokens, requests, tokens of each, longest query, decodes: prompts alone, and a chunk beside a decode.
+        passes = [
+            (largest, -(-largest // query_len), query_len, query_len, 0),
+            (2, min(2, limits.max_num_seqs), 0, 2, 1),
+        ]
         if compiles_decodes:
             passes += [(size, size, 0, 1, size) for size in capture_sizes(limits.max_num_seqs)]
         with self._queue.selected():
-            for index, (num_tokens, num_requests, seq_len, max_query_len, num_decodes) in enumerate(passes):
+            for index, (num_tokens, num_requests, query_len, max_query_len, num_decodes) in enumerate(passes):
                 on_progress("compiling kernels", index / len(passes))
-                self._batcher.send_padding(num_tokens, num_requests, seq_len)
+                self._batcher.send_padding(num_tokens, num_requests, query_len)
                 hidden = self._run(self._batcher.inputs(num_tokens, num_requests), max_query_len, num_decodes)
                 if index == 0:
-                    self._sampler.warm_up(self.decoder.lm_head(hidden[: limits.max_num_seqs]))
+                    self._sampler.warm_up(self.decoder.lm_head(hidden[: limits.max_num_rows]))
             self._wait()
 
     @torch.inference_mode()
@@ -138,8 +153,8 @@ class GPUModelRunner:
             hidden = self._compute(batch)
             self._forwarded.set()
             logits = self.decoder.lm_head(hidden)
-            token_ids, logprobs = self._sampler.sample(logits, batch.requests.rows, batch.sampling)
-        result = collect_sampled(output, batch.requests.num_rows, token_ids, logprobs)
+            token_ids, logprobs = self._sampler.sample(logits, batch.tokens.rows, batch.sampling)
+        result = collect_sampled(output, batch.tokens.num_rows, token_ids, logprobs)
         result.sample_ns = self._forwarded.ns_until(self._sampler.sampled)
         result.forward_ns = time.perf_counter_ns() - started_ns - result.sample_ns
         return result
@@ -152,12 +167,13 @@ class GPUModelRunner:
         if batch.graph_size is not None and self.graphs is not None:
             self.graphs.replay(batch.graph_size)
             hidden = self._hidden[: batch.num_requests]
-        else:
-            hidden = self._run(batch.inputs, batch.max_query_len, batch.num_decodes)
-        return hidden if batch.row_indices is None else hidden.index_select(0, batch.row_indices)
+            return hidden if batch.row_indices is None else hidden.index_select(0, batch.row_indices)
+        return self._run(batch.inputs, batch.max_query_len, batch.num_decodes, batch.row_indices)
 
-    def _run(self, inputs: DecoderInputs, max_query_len: int, num_decodes: int) -> torch.Tensor:
-        """Queues one pass, kernel by kernel; returns all tokens' hidden states.
+    def _run(
+        self, inputs: DecoderInputs, max_query_len: int, num_decodes: int, rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Queues one pass, kernel by kernel; returns the hidden states of these tokens, or of all.
 
         Launches are cut for the longest sequences there may ever be, with graphs or without: what a kernel is compiled
         for does not change while requests grow.
@@ -172,7 +188,7 @@ class GPUModelRunner:
             max_query_len=max_query_len,
             max_seq_len=self._limits.max_model_len,
         )
-        return self._forward(inputs, batch, self._num_splits(max_query_len, num_decodes))
+        return self._forward(inputs, batch, self._num_splits(max_query_len, num_decodes), rows)
 
     def _num_splits(self, max_query_len: int, num_decodes: int) -> int | None:
         """Returns into how many parts decodes' contexts are cut; None leaves it to the kernel, for decodes alone.

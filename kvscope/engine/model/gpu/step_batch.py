@@ -7,7 +7,7 @@ block tables. Tokens keep the scheduler's order. Knows no kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from kvscope.engine.model.gpu.block_tables import BlockTables
 from kvscope.engine.model.gpu.device_queue import DeviceQueue
 from kvscope.engine.model.gpu.step_buffer import Field, Section, StepBuffer, Values
 from kvscope.engine.model.sampler import SamplingRow
-from kvscope.engine.model.verification import tokens_to_feed
+from kvscope.engine.model.step_tokens import StepTokens, read_tokens, token_places
 from kvscope.engine.scheduling.output import SchedulerOutput
 
 _MAX_ROW_WORDS = 12
@@ -75,23 +75,11 @@ class StepBatch:
     """Requests with one token."""
     inputs: DecoderInputs
     """Of the padded size where there is a graph."""
-    requests: SampledRows
+    tokens: StepTokens
     row_indices: torch.Tensor | None
     """int32 `[num_rows]` on the device: the token of each sampled row; None where every token is sampled, in order."""
     sampling: list[torch.Tensor]
     """What `SamplingValues` gave, on the device."""
-
-
-@dataclass(slots=True)
-class SampledRows:
-    """A step's tokens, and which of them are sampled."""
-
-    token_ids: list[int] = field(default_factory=list)
-    num_rows: list[int] = field(default_factory=list)
-    """Of each request: 0 where its tokens are not complete, else 1 and one for each of its drafts."""
-    rows: list[SamplingRow] = field(default_factory=list)
-    indices: list[int] = field(default_factory=list)
-    """Of each row, its token."""
 
 
 class StepBatcher:
@@ -120,13 +108,16 @@ class StepBatcher:
         """Returns where a step of this padded size will be on the device."""
         return DecoderInputs(*decoder_section(num_tokens, num_requests).views(self.buffer.on_device))
 
-    def send_padding(self, num_tokens: int, num_requests: int, seq_len: int = 0) -> None:
+    def send_padding(self, num_tokens: int, num_requests: int, query_len: int = 0) -> None:
         """Sends a step that writes nothing and reads only the null block, to compile and to record with.
 
-        seq_len: 0, or num_tokens where there is one request, which then looks like a prompt of this length.
+        query_len: tokens of each request, of the last one what is left, as if they were prompts; with 0 all are
+            padding.
         """
+        query_starts = np.minimum(np.arange(num_requests + 1) * query_len, num_tokens)
         section = decoder_section(num_tokens, num_requests)
-        section.fill(self.buffer.to_fill(), ([], [], [], [0], [], []), (0, 0, PADDING_SLOT, seq_len, seq_len, 0))
+        values: tuple[Values, ...] = ([], [], [], query_starts, np.diff(query_starts), [])
+        section.fill(self.buffer.to_fill(), values, (0, 0, PADDING_SLOT, 0, 0, 0))
         self.buffer.send(section.end)
 
     def fill(
@@ -136,25 +127,22 @@ class StepBatcher:
 
         graph_size_for: the padded size for so many requests of one token each, None for no padding.
         """
-        sampled = read_requests(output)
-        num_tokens, num_requests = len(sampled.token_ids), len(output.requests)
-        query_lens = np.asarray(output.num_scheduled_tokens, dtype=np.int64)
-        query_starts = np.zeros(num_requests + 1, dtype=np.int64)
-        np.cumsum(query_lens, out=query_starts[1:])
-        seq_lens = np.asarray([request.num_computed_tokens for request in output.requests], dtype=np.int64)
+        tokens, places = read_tokens(output), token_places(output)
+        num_tokens, num_requests = len(tokens.token_ids), len(output.requests)
         update = self.tables.update(output.requests)
-        positions = np.arange(num_tokens) + np.repeat(seq_lens - query_starts[1:], query_lens)
-        blocks = self.tables.mirror[np.repeat(update.rows, query_lens), positions // self._block_size]
+        positions = places.positions
+        blocks = self.tables.mirror[np.repeat(update.rows, places.query_lens), positions // self._block_size]
         slots = blocks.astype(np.int64) * self._block_size + positions % self._block_size
 
         graph_size = graph_size_for(num_requests) if num_tokens == num_requests else None
         section = decoder_section(graph_size or num_tokens, graph_size or num_requests)
         words = self.buffer.to_fill()
         padding = (0, 0, PADDING_SLOT, num_tokens, 0, 0)
-        section.fill(words, (sampled.token_ids, positions, slots, query_starts, seq_lens, update.rows), padding)
-        is_every_token = len(sampled.indices) == num_tokens
-        values: list[tuple[Values, torch.dtype]] = [] if is_every_token else [(sampled.indices, torch.int32)]
-        values += sampling_values(sampled.rows)
+        values_of_tokens = (tokens.token_ids, positions, slots, places.query_starts, places.seq_lens, update.rows)
+        section.fill(words, values_of_tokens, padding)
+        is_every_token = len(tokens.indices) == num_tokens
+        values: list[tuple[Values, torch.dtype]] = [] if is_every_token else [(tokens.indices, torch.int32)]
+        values += sampling_values(tokens.rows)
         values += [(update.indices, torch.int32), (update.block_ids, torch.int32)]
         rest = Section(section.end, tuple((len(value), dtype) for value, dtype in values))
         rest.fill(words, [value for value, _ in values])
@@ -165,32 +153,10 @@ class StepBatcher:
         return StepBatch(
             num_requests=num_requests,
             graph_size=graph_size,
-            max_query_len=int(query_lens.max()),
-            num_decodes=int((query_lens == 1).sum()),
+            max_query_len=int(places.query_lens.max()),
+            num_decodes=int((places.query_lens == 1).sum()),
             inputs=self.inputs(graph_size or num_tokens, graph_size or num_requests),
-            requests=sampled,
+            tokens=tokens,
             row_indices=None if is_every_token else views.pop(0),
             sampling=views,
         )
-
-
-def read_requests(output: SchedulerOutput) -> SampledRows:
-    """Returns the tokens to feed, and what is sampled: the last token of complete requests, and each draft."""
-    sampled = SampledRows()
-    token_ids = sampled.token_ids
-    for request, count in zip(output.requests, output.num_scheduled_tokens, strict=True):
-        end = request.num_computed_tokens
-        drafts = output.scheduled_spec_tokens.get(request.request_id, ())
-        if count == 1 and not drafts:
-            token_ids.append(request.all_token_ids[end - 1])
-        else:
-            token_ids += tokens_to_feed(request, end - count, count, drafts)
-        if end < len(request.all_token_ids):
-            sampled.num_rows.append(0)
-            continue
-        sampled.num_rows.append(1 + len(drafts))
-        first = len(token_ids) - 1 - len(drafts)
-        for num_before in range(1 + len(drafts)):
-            sampled.rows.append(SamplingRow(request, drafts[:num_before]))
-            sampled.indices.append(first + num_before)
-    return sampled

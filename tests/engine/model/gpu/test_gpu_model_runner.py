@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
 
 from benchmarks.gpu.poisoned import PoisonedQueue, RecordingBackend
 from benchmarks.gpu.torch_kernels import TorchKernels
+from kvscope.engine.kernels.sampling import SamplingRows
 from kvscope.engine.model.gpu.device_queue import HostQueue
 from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
 from kvscope.engine.model.loader import Model, load_model
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.output import ModelRunnerOutput, SchedulerOutput
 from kvscope.engine.scheduling.request import Request, SamplingParams
+from tests.engine.model.gpu.late_queue import LateQueue
 from tests.engine.model.run_model import make_request, run_prompts
 
 
@@ -55,17 +58,21 @@ class PoisoningRunner:
         return {size: graph.num_replays for size, graph in zip(sizes, graphs, strict=True)}
 
 
-def new_runner(model: Model, config: SchedulerConfig, *, has_graphs: bool) -> PoisoningRunner:
-    queue = PoisonedQueue(HostQueue(torch.device("cpu")))
-    backend = RecordingBackend() if has_graphs else None
-    limits = RunnerLimits(
+def limits_of(config: SchedulerConfig) -> RunnerLimits:
+    return RunnerLimits(
         num_blocks=config.num_gpu_blocks,
         block_size=config.block_size,
         max_num_batched_tokens=config.token_budget,
         max_num_seqs=config.max_num_seqs,
         max_model_len=config.max_model_len,
+        num_spec_tokens=config.num_spec_tokens,
     )
-    runner = GPUModelRunner(model.decoder, limits, kernels=TorchKernels(), queue=queue, entropy=b"fixed")
+
+
+def new_runner(model: Model, config: SchedulerConfig, *, has_graphs: bool) -> PoisoningRunner:
+    queue = PoisonedQueue(HostQueue(torch.device("cpu")))
+    backend = RecordingBackend() if has_graphs else None
+    runner = GPUModelRunner(model.decoder, limits_of(config), kernels=TorchKernels(), queue=queue, entropy=b"fixed")
     runner.warm_up(compiles_decodes=not has_graphs)
     if backend is not None:
         queue.poison()
@@ -109,6 +116,46 @@ def test_the_torch_runners_tokens(toy_float32: Model, name: str, has_graphs: boo
     padded = {1: 1, 2: 2, 3: 3 if config.max_num_seqs == 3 else 4, 4: 4, 5: 5}
     assert runner.graph_sizes == ([padded[size] for size in runner.decode_sizes] if has_graphs else [])
     assert 0 < len(runner.decode_sizes) < runner.num_steps
+
+
+@pytest.mark.parametrize("has_graphs", [True, False], ids=["graphs", "eager"])
+def test_the_host_waits_for_copies_and_for_nothing_else(toy_float32: Model, has_graphs: bool) -> None:
+    """Copies end as late as they may: pinned memory is not written to before, and tokens are not read before."""
+    config = CONFIGS["preemption"]
+    prompts = [toy_float32.tokenizer.encode(prompt) for prompt in PROMPTS]
+    expected = run_prompts(toy_float32, prompts, config, max_tokens=NUM_OUTPUT_TOKENS)
+    queue = LateQueue()
+    runner = GPUModelRunner(toy_float32.decoder, limits_of(config), kernels=TorchKernels(), queue=queue)
+    with queue.watching():
+        runner.warm_up(compiles_decodes=not has_graphs)
+        if has_graphs:
+            runner.capture_graphs(RecordingBackend())
+        outcome = run_prompts(toy_float32, prompts, config, max_tokens=NUM_OUTPUT_TOKENS, runner=runner)
+    assert outcome == expected
+    assert queue.num_begun > 0
+
+
+def test_the_largest_step_is_made_before_the_first(toy_float32: Model) -> None:
+    """As many tokens as there may be, of more than one request where one has not so many; and rows for all drafts."""
+    seen: list[tuple[list[int], int]] = []
+
+    class SeenKernels(TorchKernels):
+        def paged_attention(self, query: torch.Tensor, *cache_and_batch: Any, **settings: Any) -> torch.Tensor:
+            seen.append((cache_and_batch[2].seq_lens.tolist(), len(query)))
+            return super().paged_attention(query, *cache_and_batch, **settings)
+
+        def sample(self, logits: torch.Tensor, rows: SamplingRows | None) -> torch.Tensor:
+            seen.append(([], len(logits)))
+            return super().sample(logits, rows)
+
+    config = SchedulerConfig(
+        num_gpu_blocks=8, block_size=8, max_num_batched_tokens=40, max_num_seqs=4, max_model_len=16, num_spec_tokens=2
+    )
+    runner = GPUModelRunner(toy_float32.decoder, limits_of(config), kernels=SeenKernels())
+    runner.warm_up()
+    num_layers = toy_float32.config.num_hidden_layers
+    largest = [([16, 16, 8], 40)] * num_layers + [([], 12)] * 2
+    assert seen == largest + [([0, 0], 2)] * num_layers
 
 
 def test_some_batches_are_padded_and_tables_are_reused(toy_float32: Model) -> None:

@@ -1,7 +1,8 @@
 """The GPU's runner with the real kernels, in Triton's interpreter: the torch runner's greedy tokens, in float32.
 
 A model of two layers with random weights. A step takes a quarter of a second here, so one run has to show everything:
-ragged batches, chunks beside decodes, a prefix hit, preemption, blocks that are used again, padded graphs.
+ragged batches, chunks beside decodes, a prefix hit, preemption, blocks that are used again, padded graphs. A graph
+replays what was recorded, on the memory with which it was recorded, and no line of Python between.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from benchmarks.gpu.poisoned import PoisonedQueue, RecordingBackend
+from benchmarks.gpu.poisoned import PoisonedQueue
 from benchmarks.gpu.seeded_model import TINY, seeded_decoder
 from kvscope.engine.model.gpu.device_queue import HostQueue
 from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
@@ -19,6 +20,7 @@ from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.output import ModelRunner, SchedulerOutput
 from kvscope.engine.scheduling.request import Request, SamplingParams
 from kvscope.engine.scheduling.scheduler import Scheduler
+from tests.engine.model.gpu.replayed_graph import ReplayBackend
 
 CONFIG = SchedulerConfig(
     num_gpu_blocks=9,
@@ -70,7 +72,7 @@ def test_greedy_tokens_are_the_torch_runners() -> None:
 
     queue = PoisonedQueue(HostQueue(torch.device("cpu")))
     runner = GPUModelRunner(decoder, LIMITS, queue=queue)
-    backend = RecordingBackend()
+    backend = ReplayBackend()
     runner.capture_graphs(backend)
     tokens, _, _ = run(runner, queue.poison)
     assert tokens == expected

@@ -95,7 +95,7 @@ def test_chunks_decodes_and_drafts_in_one_step() -> None:
         "table_rows": [0, 1, 2],
     }
     assert (batch.graph_size, batch.max_query_len, batch.num_decodes) == (None, 3, 1)
-    assert batch.requests.num_rows == [0, 1, 3]
+    assert batch.tokens.num_rows == [0, 1, 3]
     assert batch.row_indices is not None
     assert batch.row_indices.tolist() == [3, 4, 5, 6]
     assert batch.sampling[-1].tolist() == [1, 1, 2, 3]
