@@ -2,8 +2,11 @@
 
 It takes less than six minutes and needs neither network nor model files (seeded weights in the shapes of Qwen3-0.6B).
 It is made for torch 2.9 to 2.14 with the Triton that each brings; Python packages besides: numpy, msgspec, and
-sqlite-utils for the section `recorder`. Each section runs in a process of its own with a time limit, because an error
-on a GPU spoils the process in which it happened: a section that fails or hangs costs the others nothing.
+sqlite-utils for the section `recorder`. kvscope itself need not be installed: it is found beside this folder. How
+packages are carried to a machine without network: docs/KERNELS.md.
+
+Each section runs in a process of its own with a time limit, because an error on a GPU spoils the process in which it
+happened: a section that fails or hangs costs the others nothing. What has been found is in the JSON after each section.
 
 `--cpu-dry-run` takes the same way without a GPU: Triton's interpreter, toy shapes, few repeats. Its times mean nothing,
 so goals for speed are not looked at.
@@ -16,13 +19,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 import traceback
@@ -50,6 +54,9 @@ TIME_LIMITS_S = {
     "throughput": 60.0,
     "recorder": 60.0,
 }
+KILL_S = 5.0
+"""So long is waited for a section that was killed."""
+PACKAGES = ("numpy", "msgspec", "sqlite_utils")
 
 
 class NothingToRunOn(Exception):
@@ -62,7 +69,7 @@ class SectionResult:
 
     name: str
     state: str
-    """done, failed (it raised), timeout, or crashed (its process died)."""
+    """done, failed (it raised), timeout, crashed (its process died), or no time left."""
     seconds: float
     rows: list[Row] = field(default_factory=list)
 
@@ -82,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         left = TOTAL_S - (time.monotonic() - began)
         if left < 1:
-            results.append(SectionResult(name, "timeout", 0.0))
+            results.append(SectionResult(name, "no time left", 0.0))
             continue
         print(f"\n{name}", flush=True)
         limit = min(TIME_LIMITS_S[name], left)
@@ -91,9 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             results.append(run_apart(name, _command(name, options.cpu_dry_run), limit))
         print(f"  {results[-1].state} after {results[-1].seconds:.1f} s", flush=True)
+        _keep(results, options.json, time.monotonic() - began)
         if name == "machine" and not options.cpu_dry_run and results[-1].state == "failed":
             break
-    return _report(results, options.json, time.monotonic() - began)
+    _keep(results, options.json, time.monotonic() - began)
+    return _report(results, time.monotonic() - began)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -117,11 +126,19 @@ def run_apart(name: str, command: list[str], limit_s: float) -> SectionResult:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.json"
+        # A group of its own, so that compilers which it started end with it.
+        process = subprocess.Popen([*command, str(path)], start_new_session=True)
+        state = "timeout"
         try:
-            code = subprocess.run([*command, str(path)], timeout=limit_s, check=False).returncode
-            state = {0: "done", 1: "failed"}.get(code, "crashed")
+            state = {0: "done", 1: "failed"}.get(process.wait(limit_s), "crashed")
         except subprocess.TimeoutExpired:
-            state = "timeout"
+            pass
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                # A process that hangs in a driver may not even end so: the others have their turn all the same.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(KILL_S)
         return SectionResult(name, state, time.monotonic() - began, read_rows(path))
 
 
@@ -185,7 +202,7 @@ def _describe_machine(rows: Rows, is_dry: bool) -> None:
     """Says what everything runs on. Raises `NothingToRunOn`."""
     import torch
 
-    from kvscope.engine.kernels import unavailable_reason
+    from kvscope.engine.kernels import python_header, unavailable_reason
 
     rows.add("python", platform.python_version())
     rows.add("torch", torch.__version__)
@@ -195,11 +212,12 @@ def _describe_machine(rows: Rows, is_dry: bool) -> None:
         rows.add("triton", triton.__version__)
     except ImportError:
         rows.add("triton", "not installed")
+    missing = [name.replace("_", "-") for name in PACKAGES if importlib.util.find_spec(name) is None]
+    rows.add("packages missing", ", ".join(missing) or "none")
     # Triton compiles its launchers in C once: without a compiler or Python's headers no kernel starts.
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("gcc", "clang", "cc")), "none")
     rows.add("C compiler", compiler)
-    has_headers = (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file()
-    rows.add("Python's C headers", "there" if has_headers else "missing")
+    rows.add("Python's C header", "there" if python_header().is_file() else f"no {python_header()}")
     rows.add("platform", f"{platform.system()} {platform.release()}, {os.cpu_count()} cores")
     rows.add("runs on", "CPU, Triton's interpreter" if is_dry else "GPU")
     if is_dry:
@@ -218,8 +236,15 @@ def _describe_machine(rows: Rows, is_dry: bool) -> None:
         rows.add("driver, clock now and at most", (answer.splitlines() or ["unknown"])[0])
 
 
-def _report(results: list[SectionResult], path: Path | None, seconds: float) -> int:
-    """Prints what is wrong and what was missed, writes the JSON, and returns the exit code."""
+def _keep(results: list[SectionResult], path: Path | None, seconds: float) -> None:
+    """Writes the JSON of what was found until now."""
+    if path is not None:
+        sections = {result.name: {**asdict(result), "is_well": result.is_well} for result in results}
+        path.write_text(json.dumps({"seconds": seconds, "sections": sections}, indent=1) + "\n")
+
+
+def _report(results: list[SectionResult], seconds: float) -> int:
+    """Prints what is wrong and what was missed, and returns the exit code."""
     print(f"\n{seconds:.0f} s in all")
     for result in results:
         if result.state != "done":
@@ -227,9 +252,6 @@ def _report(results: list[SectionResult], path: Path | None, seconds: float) -> 
         for row in result.rows:
             if row.is_ok is False:
                 print(f"{result.name}:{row.line()[1:]}")
-    if path is not None:
-        sections = {result.name: {**asdict(result), "is_well": result.is_well} for result in results}
-        path.write_text(json.dumps({"seconds": seconds, "sections": sections}, indent=1) + "\n")
     if len(results) == 1 and results[0].name == "machine" and results[0].state == "failed":
         return 2
     if not all(result.is_well for result in results):

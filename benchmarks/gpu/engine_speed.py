@@ -17,9 +17,10 @@ from benchmarks.gpu.rows import Rows
 from benchmarks.gpu.seeded_model import seeded_decoder
 from benchmarks.gpu.setup import BLOCK_SIZE, Setup
 from benchmarks.gpu.steps import decode_step, decoding, forget, random_prompts
-from kvscope.engine.llm_engine import LLMEngine, ModelDescription
+from kvscope.engine.llm_engine import LLMEngine
 from kvscope.engine.model.gpu.gpu_model_runner import GPUModelRunner, RunnerLimits
 from kvscope.engine.model.model_runner import TorchModelRunner
+from kvscope.engine.model_description import ModelDescription
 from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.output import ModelRunner, SchedulerOutput
 from kvscope.engine.scheduling.request import Request, SamplingParams
@@ -60,43 +61,52 @@ def measure_graphs(setup: Setup, rows: Rows) -> None:
     if setup.device.type == "cuda":
         taken = (free_before - torch.cuda.mem_get_info(setup.device)[0]) / (1 << 20)
         rows.add("weights, cache, buffers and graphs", taken, "MiB")
-    graphs = runner.graphs
     torch_runner = TorchModelRunner(runner.decoder, num_blocks=2, block_size=BLOCK_SIZE)
     torch_runner.kv_cache = runner.kv_cache
-    num_steps = setup.pick(20, 1)
     for batch in setup.batches:
-        times: dict[str, list[float]] = {"graphs": [], "eager": [], "torch": []}
-        tokens: dict[str, list[list[list[int]]]] = {name: [] for name in times}
-        for _ in range(setup.pick(NUM_ROUNDS, 1)):
-            for name in times:
-                runner.graphs = graphs if name == "graphs" else None
-                way: ModelRunner = torch_runner if name == "torch" else runner
-                requests = decoding(batch, setup.pick(128, 17), num_steps + 2, setup)
-                runner.kv_cache.key.zero_()
-                runner.kv_cache.value.zero_()
-                decode_step(way, requests)
-                setup.wait()
-                began = time.perf_counter()
-                tokens[name] = [decode_step(way, requests) for _ in range(num_steps)]
-                times[name].append((time.perf_counter() - began) / num_steps)
-                forget(runner, requests)
-        for name, values in times.items():
-            rows.add(f"decode step of {batch}, {name}", statistics.median(values) * 1e3, "ms")
-        for name in ("eager", "torch"):
-            ratios = [other / graph for other, graph in zip(times[name], times["graphs"], strict=True)]
-            spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-            rows.add(f"decode step of {batch}, {name} over graphs ({spread})", statistics.median(ratios), "times")
-        # The same kernels on the same numbers; only products of a padded batch may be summed in another order.
-        differing = sum(
-            a != b
-            for graph_step, eager_step in zip(tokens["graphs"], tokens["eager"], strict=True)
-            for a, b in zip(graph_step, eager_step, strict=True)
-        )
-        if batch in (graphs.sizes if graphs else ()):
-            rows.check_equal(f"decode step of {batch}: tokens that graphs change", differing, 0)
+        with rows.attempt(f"decode steps of {batch}"):
+            _measure_decodes(setup, rows, runner, torch_runner, batch)
+    with rows.attempt("steps wait for the device at their end only"):
+        _check_that_no_step_waits(setup, runner)
+        looked = "yes" if setup.device.type == "cuda" else "not looked at"
+        rows.add("steps wait for the device at their end only", looked)
+
+
+def _measure_decodes(
+    setup: Setup, rows: Rows, runner: GPUModelRunner, torch_runner: TorchModelRunner, batch: int
+) -> None:
+    graphs = runner.graphs
+    num_steps = setup.pick(20, 1)
+    times: dict[str, list[float]] = {"graphs": [], "eager": [], "torch": []}
+    tokens: dict[str, list[list[list[int]]]] = {name: [] for name in times}
+    for _ in range(setup.pick(NUM_ROUNDS, 1)):
+        for name in times:
+            runner.graphs = graphs if name == "graphs" else None
+            way: ModelRunner = torch_runner if name == "torch" else runner
+            requests = decoding(batch, setup.pick(128, 17), num_steps + 2, setup)
+            runner.kv_cache.key.zero_()
+            runner.kv_cache.value.zero_()
+            decode_step(way, requests)
+            setup.wait()
+            began = time.perf_counter()
+            tokens[name] = [decode_step(way, requests) for _ in range(num_steps)]
+            times[name].append((time.perf_counter() - began) / num_steps)
+            forget(runner, requests)
     runner.graphs = graphs
-    _check_that_no_step_waits(setup, runner)
-    rows.add("steps wait for the device at their end only", "yes" if setup.device.type == "cuda" else "not looked at")
+    for name, values in times.items():
+        rows.add(f"decode step of {batch}, {name}", statistics.median(values) * 1e3, "ms")
+    for name in ("eager", "torch"):
+        ratios = [other / graph for other, graph in zip(times[name], times["graphs"], strict=True)]
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        rows.add(f"decode step of {batch}, {name} over graphs ({spread})", statistics.median(ratios), "times")
+    # The same kernels on the same numbers; only products of a padded batch may be summed in another order.
+    differing = sum(
+        a != b
+        for graph_step, eager_step in zip(tokens["graphs"], tokens["eager"], strict=True)
+        for a, b in zip(graph_step, eager_step, strict=True)
+    )
+    if batch in (graphs.sizes if graphs else ()):
+        rows.check_equal(f"decode step of {batch}: tokens that graphs change", differing, 0)
 
 
 def _check_that_no_step_waits(setup: Setup, runner: GPUModelRunner) -> None:

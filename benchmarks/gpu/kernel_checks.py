@@ -26,15 +26,21 @@ before they are multiplied; float32's products are made of three on a GPU, and l
 
 
 def check_kernels(setup: Setup, rows: Rows) -> None:
-    """Runs each kernel in each dtype."""
+    """Runs each kernel in each dtype; one that fails costs the others nothing."""
     for dtype in setup.dtypes:
-        _check_norm(setup, rows, dtype)
-        _check_activation(setup, rows, dtype)
-        _check_rotary(setup, rows, dtype)
+        for name, check in (
+            ("rms_norm", _check_norm),
+            ("silu_and_mul", _check_activation),
+            ("rotate_and_cache", _check_rotary),
+            ("sample, greedy", _check_greedy),
+        ):
+            with rows.attempt(f"{name}, {_name(dtype)}"):
+                check(setup, rows, dtype)
         for name, batch in attention_cases(setup).items():
-            _check_attention(setup, rows, dtype, name, batch)
-        _check_greedy(setup, rows, dtype)
-    _check_draws(setup, rows)
+            with rows.attempt(f"paged_attention, {name}, {_name(dtype)}"):
+                _check_attention(setup, rows, dtype, name, batch)
+    with rows.attempt("sample, draws"):
+        _check_draws(setup, rows)
 
 
 @dataclass(frozen=True, slots=True)

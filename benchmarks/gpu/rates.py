@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
@@ -45,21 +46,29 @@ def measure_rates(setup: Setup, rows: Rows) -> None:
     rows.add("copy", copy.work.num_bytes / copying() / 1e9, "GB/s")
     rows.add("matrix product", product.work.num_flops / multiplying() / 1e12, "TFLOP/s")
     for case in cases:
-        measure = _measure(setup, case)
-        turns = [(copying(), multiplying(), measure()) for _ in range(setup.pick(NUM_ROUNDS, 1))]
-        work, seconds = case.work, statistics.median(turn[2] for turn in turns)
-        rows.add(f"{case.name}: a launch", seconds * 1e6, "µs")
-        rows.add(f"{case.name}: rate", work.num_bytes / seconds / 1e9, "GB/s")
-        of_copy = statistics.median((work.num_bytes / turn[2]) / (copy.work.num_bytes / turn[0]) for turn in turns)
-        if case.name.startswith("decode attention") and work.num_bytes > 2 * _cache_bytes(setup):
-            rows.goal(f"{case.name}: of the copy's rate", of_copy, LEAST_OF_COPY)
-        else:
-            rows.add(f"{case.name}: of the copy's rate", of_copy)
-        if work.num_flops:
-            of_product = statistics.median(
-                (work.num_flops / turn[2]) / (product.work.num_flops / turn[1]) for turn in turns
-            )
-            rows.add(f"{case.name}: of the product's rate", of_product)
+        with rows.attempt(case.name):
+            measure, work = _measure(setup, case), case.work
+            turns = [_Turn(copying(), multiplying(), measure()) for _ in range(setup.pick(NUM_ROUNDS, 1))]
+            seconds = statistics.median(turn.case for turn in turns)
+            rows.add(f"{case.name}: a launch", seconds * 1e6, "µs")
+            rows.add(f"{case.name}: rate", work.num_bytes / seconds / 1e9, "GB/s")
+            of_copy = work.num_bytes / copy.work.num_bytes * statistics.median(t.copy / t.case for t in turns)
+            if case.name.startswith("decode attention") and work.num_bytes > 2 * _cache_bytes(setup):
+                rows.goal(f"{case.name}: of the copy's rate", of_copy, LEAST_OF_COPY)
+            else:
+                rows.add(f"{case.name}: of the copy's rate", of_copy)
+            if work.num_flops:
+                of_product = work.num_flops / product.work.num_flops
+                of_product *= statistics.median(t.product / t.case for t in turns)
+                rows.add(f"{case.name}: of the product's rate", of_product)
+
+
+class _Turn(NamedTuple):
+    """Seconds, one measured after the other."""
+
+    copy: float
+    product: float
+    case: float
 
 
 def _cache_bytes(setup: Setup) -> int:

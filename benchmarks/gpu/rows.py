@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -58,6 +61,16 @@ class Rows:
             return
         row = Row(name=name, value=value, unit=unit, limit=f"goal {least:.4g}", is_ok=value >= least, is_goal=True)
         self._keep(row)
+
+    @contextlib.contextmanager
+    def attempt(self, name: str) -> Iterator[None]:
+        """What raises inside is noted as wrong, and what comes behind it has its turn."""
+        try:
+            yield
+        except Exception as error:
+            traceback.print_exc(file=sys.stdout)
+            message = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            self._keep(Row(name=name, value=message, limit="no error", is_ok=False))
 
     def _keep(self, row: Row) -> None:
         self.rows.append(row)

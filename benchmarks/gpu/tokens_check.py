@@ -40,10 +40,12 @@ _SMALLEST_TOLERANCE = 1e-5
 
 def check_tokens(setup: Setup, rows: Rows) -> None:
     """The engine's dtype with all layers, then float32 with six, so that a float64 copy fits small GPUs too."""
-    _check(setup, rows, setup.config, setup.dtype, torch.float64 if setup.is_dry else torch.float32)
+    with rows.attempt("the engine's dtype"):
+        _check(setup, rows, setup.config, setup.dtype, torch.float64 if setup.is_dry else torch.float32)
     if not setup.is_dry:
         shallow = dataclasses.replace(setup.config, num_hidden_layers=6)
-        _check(setup, rows, shallow, torch.float32, torch.float64)
+        with rows.attempt("float32"):
+            _check(setup, rows, shallow, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, slots=True)

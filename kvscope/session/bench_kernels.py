@@ -17,6 +17,7 @@ from kvscope.engine.kernels.attention import AttentionBatch, paged_attention
 from kvscope.engine.kernels.norm import rms_norm
 from kvscope.engine.kernels.rotary import rotate_and_cache
 from kvscope.engine.kernels.sampling import SamplingRows, sample
+from kvscope.engine.model.gpu.cuda_graphs import CudaGraphBackend
 from kvscope.session import kernel_work
 from kvscope.session.kernel_work import ModelShape, Work
 
@@ -108,12 +109,12 @@ def kernel_cases(
 
 def seconds_per_launch(launch: Callable[[], object], device: torch.device) -> Callable[[], float]:
     """Compiles and records the launch, and returns what measures it once."""
-    launch()
-    torch.cuda.synchronize(device)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+
+    def launches() -> None:
         for _ in range(_LAUNCHES):
             launch()
+
+    graph = CudaGraphBackend(device).capture(launches)
     new_event: Callable[..., torch.cuda.Event] = torch.cuda.Event
     begin, end = new_event(enable_timing=True), new_event(enable_timing=True)
 
