@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -16,31 +15,13 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from kvscope.analysis.text import cell_width, visible
+from kvscope.tui.palette import span_style
 from kvscope.tui.view.glyphs import to_ascii
 from kvscope.tui.view.lines import EMPTY, Line, Target
-
-ROLES = (
-    *("text", "bold", "strong", "dim", "rule", "rule-focused", "prefill", "decode", "draft", "live", "shared"),
-    *("cached", "cached-bar", "free", "new", "evict", "hit", "released", "preempted", "bad", "on-selected", "reversed"),
-)
-
-BACKGROUNDS = (
-    *("selected", "chosen", "cursor", "row", "prefill", "decode", "draft", "live", "cached-bar", "cached-tint"),
-    *("chip-live", "chip-idle", "chip-paused", "chip-held", "chip-replay", "chip-play", "chip-gone", "chip-loading"),
-)
-
-REVERSED_WITHOUT_COLOR = frozenset({"selected", "chosen"})
-
-REVERSE = Style(reverse=True)
 
 
 class LinesView(Widget):
     """Shows lines; what changed is painted again, and nothing else."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        *(f"kv--{role}" for role in ROLES),
-        *(f"kv-on--{background}" for background in BACKGROUNDS),
-    }
 
     ALLOW_SELECT = False
 
@@ -128,15 +109,8 @@ class LinesView(Widget):
         """Returns the style of a role before a background, by the theme."""
         style = self._palette.get((role, on))
         if style is None:
-            style = self.rich_style
-            for name in ("text", *role.split()):
-                style += self.get_component_rich_style(f"kv--{name}", partial=True)
-            if on:
-                style += self.get_component_rich_style(f"kv-on--{on}", partial=True)
-                if self.app.no_color and (on in REVERSED_WITHOUT_COLOR or on.startswith("chip-")):
-                    style += REVERSE
-            if self.app.no_color and "reversed" in role:
-                style += REVERSE
+            look = span_style(self.app.current_theme, role, on, is_colored=not self.app.no_color)
+            style = self.rich_style + look
             self._palette[(role, on)] = style
         return style
 
