@@ -58,7 +58,7 @@ def simulate_trace(
     """As `run_trace`, recorded in a file that must not exist yet. Raises `RecordingError`."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_rare_collections())
-        sink = NullSink() if recording is None else stack.enter_context(Recorder(recording))
+        sink = NullSink() if recording is None else stack.enter_context(Recorder(recording, in_own_process=True))
         return run_trace(trace, config, sink, clock=clock, on_step=on_step)
 
 
