@@ -90,13 +90,14 @@ class OutputProcessor:
     ) -> list[tuple[Request, str]]:
         """Adds a step's tokens. Returns the requests that go on although a stop string has come, each with it."""
         stopped = []
+        running = RequestStatus.RUNNING
         for request, token_ids in zip(result.requests, result.new_token_ids, strict=True):
             tracked = self._tracked[request.request_id]
             tracked.add_token_times(len(token_ids), now_ns)
             if request.request_id in logprobs:
                 tracked.logprobs += logprobs[request.request_id][: len(token_ids)]
             stop = tracked.text.add(_answer(request, token_ids)) if tracked.text is not None else None
-            if request.status.is_finished:
+            if request.status is not running:
                 continue  # `end` tells the caller
             if stop is not None:
                 stopped.append((request, stop))

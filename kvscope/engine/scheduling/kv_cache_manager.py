@@ -114,12 +114,12 @@ class KVCacheManager:
     def _num_settled_tokens(self, request: Request) -> int:
         """Returns up to how many tokens `allocate_slots` of a running request would change nothing.
 
-        Most decodes are among them: with blocks of 16 tokens two steps in 16 have anything to allocate or publish.
+        With blocks of 16 tokens two decodes in 16 have something to allocate or to publish.
         """
         num_slots = len(request.block_ids) * self._block_size - self._num_lookahead_tokens
-        if not self._is_caching:
-            return num_slots
-        return min(num_slots, ((request.num_cached_blocks or 0) + 1) * self._block_size - 1)
+        if self._is_caching:
+            num_slots = min(num_slots, ((request.num_cached_blocks or 0) + 1) * self._block_size - 1)
+        return min(num_slots, self._max_model_len - 1)
 
     def _find_shortage(
         self, request: Request, num_slots: int, hit_block_ids: Sequence[int], is_admission: bool, num_running: int

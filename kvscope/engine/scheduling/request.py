@@ -80,7 +80,7 @@ class Request:
     num_cached_blocks: int | None = None
     """Leading blocks that are published; None until the first hit or publication after each (re)admission."""
     num_settled_tokens: int = 0
-    """Up to so many tokens its table has slots for and no further block becomes full: there is nothing to allocate."""
+    """Up to so many tokens fit the table and the model, and no further block becomes full: one more is just that."""
     block_hashes: list[bytes] = field(default_factory=list)
     """Chain hashes of its leading full blocks, as far as they were needed; kept over preemptions."""
     spec_token_ids: list[int] = field(default_factory=list)

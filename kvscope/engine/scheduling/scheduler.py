@@ -134,18 +134,18 @@ class Scheduler:
                 return
             if (plan.preempted and request.status is not RequestStatus.RUNNING) or request in plan.held_back:
                 continue
-            num_new_tokens = rules.running_tokens(
-                len(request.all_token_ids) + len(request.spec_token_ids),
-                request.num_computed_tokens,
-                plan.threshold,
-                plan.token_budget,
-                self.config.max_model_len,
-            )
-            if num_new_tokens == 0:
-                continue
-            is_settled = request.num_computed_tokens + num_new_tokens <= request.num_settled_tokens
-            if not is_settled and not self._make_room(plan, request, num_new_tokens):
-                return  # and so better requests behind it get nothing in this step
+            num_computed = request.num_computed_tokens
+            num_tokens_with_spec = len(request.all_token_ids) + len(request.spec_token_ids)
+            num_new_tokens = 1
+            # Steps are mostly made of decodes for which there is nothing to decide and nothing to allocate.
+            if num_tokens_with_spec - num_computed != 1 or num_computed >= request.num_settled_tokens:
+                num_new_tokens = rules.running_tokens(
+                    num_tokens_with_spec, num_computed, plan.threshold, plan.token_budget, self.config.max_model_len
+                )
+                if num_new_tokens == 0:
+                    continue
+                if not self._make_room(plan, request, num_new_tokens):
+                    return  # and so better requests behind it get nothing in this step
             plan.add(request, num_new_tokens)
             if self._is_speculating:
                 self._schedule_drafts(plan, request, num_new_tokens)
@@ -279,29 +279,31 @@ class Scheduler:
         Output of requests that ended during execution is ignored.
         """
         result = StepResult()
-        verified: list[tuple[Request, int, list[int], list[int]]] = []
+        requests, new_token_ids = result.requests, result.new_token_ids
+        running = RequestStatus.RUNNING  # looking it up takes as long as all else that is done for a request
         for request, sampled in zip(output.requests, model_output.sampled_token_ids, strict=True):
-            if not sampled or request.status is not RequestStatus.RUNNING:
-                continue
-            kept = request.append_output(sampled)
-            result.requests.append(request)
-            result.new_token_ids.append(kept)
-            if request.status is not RequestStatus.RUNNING:
-                result.finished.append(request)
-            if output.scheduled_spec_tokens:
-                drafts = output.scheduled_spec_tokens.get(request.request_id)
-                if drafts:
-                    # Rejected drafts are no longer computed; their blocks stay in the table.
-                    request.num_computed_tokens -= len(drafts) - (len(sampled) - 1)
-                    verified.append((request, len(drafts), sampled, kept))
+            if sampled and request.status is running:
+                requests.append(request)
+                new_token_ids.append(request.append_output(sampled))
+                if request.status is not running:
+                    result.finished.append(request)
         self._log.sampled(result)
-        for verification in verified:
-            self._log.verified(*verification)
+        if output.scheduled_spec_tokens:
+            self._verify_drafts(output, model_output, result)
         if result.finished:
             for request in result.finished:
                 self._finish(request)
             self.running = [request for request in self.running if request.status is RequestStatus.RUNNING]
         return result
+
+    def _verify_drafts(self, output: SchedulerOutput, model_output: ModelRunnerOutput, result: StepResult) -> None:
+        """Rejected drafts are no longer computed; their blocks stay in the table."""
+        kept = dict(zip(result.requests, result.new_token_ids, strict=True))
+        for request, sampled in zip(output.requests, model_output.sampled_token_ids, strict=True):
+            drafts = output.scheduled_spec_tokens.get(request.request_id)
+            if drafts and request in kept:
+                request.num_computed_tokens -= len(drafts) - (len(sampled) - 1)
+                self._log.verified(request, len(drafts), sampled, kept[request])
 
     def update_draft_token_ids(self, draft_token_ids: Mapping[str, list[int]]) -> None:
         """Stores the drafter's tokens, to be verified in the requests' next step; not in the middle of a prompt."""

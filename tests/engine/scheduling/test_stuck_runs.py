@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
+
 from kvscope.engine.scheduling.progress import Stuck
 from kvscope.engine.scheduling.scenario import parse_scenario
 from kvscope.engine.scheduling.scripted_run import Outcome
@@ -64,12 +66,15 @@ def test_the_cancel_of_a_request_that_has_ended_is_nothing_to_wait_for() -> None
     assert (run.stuck.step, run.stuck.request_id) == (1, "big")
 
 
-def test_a_prompt_as_long_as_the_model_allows_never_samples() -> None:
-    run = scenario(max_model_len=8, budget=4, seqs=4).request("long", "l" * 9).run()
+@pytest.mark.parametrize("num_tokens", [8, 9])
+def test_a_prompt_as_long_as_the_model_allows_never_samples(num_tokens: int) -> None:
+    """Of 8 tokens the last lacks one position, as a decode would; its block has room for it."""
+    run = scenario(max_model_len=8, budget=4, seqs=4, block_size=16).request("long", "l" * num_tokens).run()
     assert run.stuck is not None
-    assert run.stuck.request_id == "long"
-    assert run.stuck.reason == (
-        "it runs with 7 of its 9 tokens computed, and max_model_len 8 has no place left for a sampled token"
+    assert (run.stuck.kind, run.stuck.reason) == (
+        "deadlock",
+        f"it runs with 7 of its {num_tokens} tokens computed, "
+        "and max_model_len 8 has no place left for a sampled token",
     )
 
 
