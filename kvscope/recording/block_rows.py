@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any
 
 from kvscope import events as ev
@@ -15,7 +16,13 @@ def pack_blocks(block_ids: tuple[int, ...]) -> tuple[int | None, str | None]:
     """Returns the columns `block` and `data` for a list of blocks."""
     if len(block_ids) == 1 and 0 <= block_ids[0] <= MAX_INTEGER:
         return block_ids[0], None
-    return None, pack(block_ids)
+    return None, _pack_again(block_ids)
+
+
+@lru_cache(maxsize=4)
+def _pack_again(block_ids: tuple[int, ...]) -> str:
+    """As `pack`. Blocks that are evicted are then allocated, and those of a prefill published, in the same step."""
+    return pack(block_ids)
 
 
 def unpack_blocks(block: int | None, data: str | None) -> tuple[int, ...]:

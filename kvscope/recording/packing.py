@@ -76,7 +76,7 @@ def pack_token_ids(token_ids: Sequence[int]) -> bytes:
         wide = _big_endian("I", token_ids)
     except OverflowError as error:
         raise ValueError("a token id is negative or too large") from error
-    if any(wide[::4]):
+    if wide[::4].strip(b"\0"):
         raise ValueError("a token id takes more than three bytes")
     packed = bytearray(3 * len(token_ids) + 1)
     packed[0] = 3

@@ -11,22 +11,21 @@ from kvscope import events as ev
 from kvscope.state import EngineState, RequestState
 
 _LEAVE_TOKENS_ALONE = frozenset(
+    {ev.BlockAllocated, ev.BlockCached, ev.BlockEvicted, ev.BlockTouched, ev.StepStarted, ev.RequestArrived}
+)
+"""Neither read nor change the number of a running request's tokens, nor who runs."""
+
+_CHANGE_NOTHING = frozenset(
     {
-        ev.BlockAllocated,
-        ev.BlockCached,
-        ev.BlockEvicted,
-        ev.BlockTouched,
-        ev.StepStarted,
         ev.StepFinished,
         ev.AdmissionEnded,
         ev.PrefixLookedUp,
         ev.AllocationFailed,
         ev.RequestBlocked,
-        ev.RequestArrived,
         ev.TokenTextRecorded,
     }
 )
-"""Neither read nor change the number of a running request's tokens, nor who runs."""
+"""Facts that the state passes over, after it has looked whether they are one of the others."""
 
 
 class SteadyTokens:
@@ -47,6 +46,8 @@ class SteadyTokens:
         kind = type(event)
         if kind in _LEAVE_TOKENS_ALONE:
             self._state.apply(event)
+        elif kind in _CHANGE_NOTHING:
+            pass
         elif type(event) is ev.TokensScheduled:
             self._schedule(event)
         elif type(event) is ev.TokensSampled:
