@@ -26,7 +26,10 @@ _MAX_NAMES = 3
 
 
 def admissions(timeline: Timeline, moment: Moment) -> Iterator[Sentence]:
-    """● → Who was admitted or resumed, after how long, with which hit."""
+    """● → Who was admitted or resumed, after how long, with which hit; and what a preemption really cost.
+
+    Only here it is known: blocks that the victim gave back may still be cached.
+    """
     hits: dict[str, ev.PrefixCacheHit] = {}
     touched: dict[str, ev.BlockTouched] = {}
     for event in moment.events:
@@ -71,6 +74,8 @@ def _admitted(
         num_from_free = touched.ref_cnts.count(1) if touched is not None else 0
         if num_from_free:
             parts.append(dim(f" ({num_from_free} from the free queue)"))
+        if lost is not None and event.num_hit_tokens < lost:
+            parts.append(f", {lost - event.num_hit_tokens} to compute again")
     parts += _scheduled(moment, timeline, event)
     return Sentence("→" if hit is None else "●", tone, say(*parts))
 

@@ -1,7 +1,8 @@
-"""What is wrong in a run, found from recorded facts: ten patterns that people report, each with its figures.
+"""What is wrong in a run, found from recorded facts: eleven patterns that people report, each with its figures.
 
-Pure over a timeline: one pass over the steps for what the queues did, one over the blocks for the prefix cache. Nothing
-here guesses: each finding names the steps and figures that it follows from. Thresholds are the constants below.
+Pure over a timeline: one pass over the steps for what the queues did, one over the blocks for the prefix cache, one
+over the prompts for what they have in common. Nothing here guesses: each finding names the steps and figures that it
+follows from. Thresholds are the constants below.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ from collections.abc import Iterator
 
 from kvscope import events as ev
 from kvscope.analysis.finding import Finding, finding
+from kvscope.analysis.near_prefix_findings import near_prefix_findings
+from kvscope.analysis.near_prefixes import near_prefixes
 from kvscope.analysis.pool_findings import lost_hit_findings, unbalanced_books
 from kvscope.analysis.spans import Sentence, count, dim, figure, listed, request, say, strong
 from kvscope.analysis.spans import step as step_span
 from kvscope.analysis.stack_distance import lost_hits
 from kvscope.analysis.step_runs import StepRuns, step_runs
 from kvscope.analysis.text import visible
+from kvscope.analysis.why.preempted import MIN_CYCLES
 from kvscope.analysis.why.words import BLOCK_TESTS, TEST_NAMES, span_of, steps_in_short
 from kvscope.replay.timeline import Timeline
 
 __all__ = ["Finding", "find_all"]
 
-MIN_CYCLES = 1
-"""Resumptions that ended in another preemption."""
+MIN_REPEATS = 1
+"""Resumptions that ended in another preemption, to be a finding; `MIN_CYCLES` of them are called a cycle."""
 MIN_OVERTAKEN = 2
 """Requests that arrived later and were admitted first, to speak of starvation in the queue."""
 MIN_SKIPPED_STEPS = 3
@@ -47,6 +51,7 @@ def find_all(timeline: Timeline) -> list[Finding]:
         *_empty_steps(runs),
         *_long_prefills(runs),
         *lost_hit_findings(lost),
+        *near_prefix_findings(timeline, near_prefixes(timeline)),
     ]
 
 
@@ -100,8 +105,9 @@ def _never_fits(runs: StepRuns) -> Iterator[Finding]:
 
 def _cycles(runs: StepRuns) -> Iterator[Finding]:
     for row in runs.overview.requests:
-        if row.resume_preempt_cycles < MIN_CYCLES:
+        if row.resume_preempt_cycles < MIN_REPEATS:
             continue
+        is_cycle = row.resume_preempt_cycles >= MIN_CYCLES
         yield finding(
             "preemption_cycle",
             list(row.preemptions),
@@ -117,9 +123,9 @@ def _cycles(runs: StepRuns) -> Iterator[Finding]:
                 "preempted",
                 say(
                     request(row.request_id),
-                    strong(" is in a preemption cycle"),
-                    ": resumed and preempted again ",
-                    figure(count(row.resume_preempt_cycles, "time")),
+                    strong(" is in a preemption cycle" if is_cycle else " was preempted again"),
+                    ": resumed and preempted again " if is_cycle else " after it was resumed",
+                    figure(count(row.resume_preempt_cycles, "time") if is_cycle else ""),
                     f", {count(row.recomputed_tokens, 'token')} computed twice",
                 ),
             ),

@@ -18,6 +18,7 @@ FindingKind = Literal[
     "empty_steps_while_waiting",
     "long_prefill_among_decoders",
     "hits_lost_to_eviction",
+    "nearly_shared_prefix",
 ]
 
 

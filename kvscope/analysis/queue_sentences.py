@@ -70,7 +70,7 @@ def preempted(event: ev.RequestPreempted, cause: ev.AllocationFailed | None, sta
         strong(f"{event.num_freed_blocks} of {event.num_table_blocks} {blocks}"),
         " freed, ",
         figure(count(event.num_lost_tokens, "token")),
-        " to compute again",
+        " thrown away",
     ]
     if event.num_returned_tokens:
         parts.append(dim(f"; {count(event.num_returned_tokens, 'token')} of this step back to the budget"))

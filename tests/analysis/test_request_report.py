@@ -20,7 +20,7 @@ def test_a_request_that_was_preempted() -> None:
         "0 → admitted at once: no hit, 5 scheduled",
         "0 ━ first token",
         "1 ▲ b preempted for a, which needed 1 block with 0 free: 2 of 2 blocks freed, 5",
-        "    tokens to compute again",
+        "    tokens thrown away",
         "2 ✗ refused: need 2 > 1 free",
     ]
 

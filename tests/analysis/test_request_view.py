@@ -169,14 +169,14 @@ def test_what_happened_to_a_victim() -> None:
         (0, "↓ arrived with 5 prompt tokens"),
         (0, "→ admitted at once: no hit, 5 scheduled"),
         (0, "━ first token"),
-        (1, "▲ b preempted for a, which needed 1 block with 0 free: 2 of 2 blocks freed, 5 tokens to compute again"),
+        (1, "▲ b preempted for a, which needed 1 block with 0 free: 2 of 2 blocks freed, 5 tokens thrown away"),
         (2, "✗ refused: need 2 > 1 free"),
         (3, "● resumed after 2 steps: 4 tokens hit in 1 block of its own, 2 scheduled"),
         (4, "✓ finished (length) with 3 tokens"),
     ]
     assert _happened(preempting(), 1, "a")[-1] == (
         1,
-        "▲ b preempted for a, which needed 1 block with 0 free: 2 of 2 blocks freed, 5 tokens to compute again",
+        "▲ b preempted for a, which needed 1 block with 0 free: 2 of 2 blocks freed, 5 tokens thrown away",
     )
     assert [step for step, _ in _happened(preempting(), 2, "b")] == [0, 0, 0, 1, 2]
 

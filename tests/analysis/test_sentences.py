@@ -29,7 +29,7 @@ def test_a_first_step_says_who_came_and_who_was_admitted_and_how_the_engine_is_s
 
 def test_a_preemption_names_the_victim_the_beneficiary_and_what_it_costs() -> None:
     assert said(preempting(), 1) == [
-        "▲ b preempted for a, which needed 1 block with 0 free: 2 of 2 blocks freed, 5 tokens to compute again",
+        "▲ b preempted for a, which needed 1 block with 0 free: 2 of 2 blocks freed, 5 tokens thrown away",
         "✗ Nobody admitted: a preempting step admits no one; 2 wait, 1 would fit",
         "+ 1 block taken from the head of the free queue: a 4, just freed by the preemption",
         "= 15 of 16 tokens unused while 2 waited: admission was off after the preemption",
@@ -57,7 +57,7 @@ def test_a_refusal_says_what_a_hit_in_the_free_queue_costs_and_who_behind_would_
 def test_a_resumption_says_how_much_of_what_was_lost_is_hit_and_whose_block_went_for_whom() -> None:
     assert said(preempting(), 3) == [
         "● b resumed after 2 steps: 4 of its 5 lost tokens hit in 1 block of its own (1 from the free queue), "
-        "2 scheduled",
+        "1 to compute again, 2 scheduled",
         "→ c admitted after 2 steps: no hit (2 tokens, less than a block of 4), 2 scheduled",
         "◆ 1 cached block of a evicted for c: 2",
         "✓ c finished (length), 1 token: 1 block given back",
@@ -78,7 +78,7 @@ def test_the_last_in_line_preempts_itself() -> None:
     run = scenario(blocks=6).request("a", "abcdefgh", reply="xy").request("b", "ijklmnop", reply="uv").run(2)
     assert said(run, 1) == [
         "▲ b preempted itself: it was last in line and no block was free; 2 of 2 blocks freed, "
-        "8 tokens to compute again",
+        "8 tokens thrown away",
         "✗ Nobody admitted: a preempting step admits no one; 1 waits, none would fit",
         "✓ a finished (length), 2 tokens: 3 blocks given back; 2 still hittable",
         "+ 1 block taken from the head of the free queue: a 5",
@@ -99,7 +99,7 @@ def test_a_victim_of_priority_gives_back_its_tokens_and_what_it_had_published_in
         "░ 2 full blocks published for prefix hits: hi 3 4",
     ]
     assert said(run, 2) == [
-        "▲ low preempted for hi, which needed 1 block with 0 free: 2 of 2 blocks freed, 7 tokens to compute again; "
+        "▲ low preempted for hi, which needed 1 block with 0 free: 2 of 2 blocks freed, 7 tokens thrown away; "
         "1 token of this step back to the budget; priority 5 against 0",
         "░ 1 block of low taken back from the prefix cache, preempted in the step that was to compute it: 2",
         "✗ Nobody admitted: a preempting step admits no one; 1 waits, none would fit",
@@ -119,7 +119,7 @@ def test_self_preemption_under_priority_leaves_better_requests_with_nothing() ->
     assert said(run, 2) == [
         "! Nothing was scheduled: 1 waits, 1 runs",
         "▲ low preempted itself: it was the least urgent and no block was free; 2 of 2 blocks freed, "
-        "8 tokens to compute again",
+        "8 tokens thrown away",
         "✗ Nobody admitted: a preempting step admits no one; 1 waits, none would fit",
         "= 64 of 64 tokens unused while 1 waited: admission was off after the preemption",
         "╌ hi got nothing: scheduling ended when low preempted itself",

@@ -49,7 +49,7 @@ def test_a_step_as_data() -> None:
     assert record["decisions"][0] == {
         "glyph": "▲",
         "about": "preempted",
-        "text": "b preempted for a, which needed 1 block with 0 free: 2 of 2 blocks freed, 5 tokens to compute again",
+        "text": "b preempted for a, which needed 1 block with 0 free: 2 of 2 blocks freed, 5 tokens thrown away",
     }
     assert [(row["request_id"], row["failed_test"], row["fits"]) for row in record["waiting"]] == [
         ("b", "preempted", False),

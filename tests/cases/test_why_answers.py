@@ -76,6 +76,20 @@ def test_c09_who_waits_behind_them() -> None:
         assert (at_13["need"], at_13["free"]) == (truth["need_at_13"], truth["free_at_13"])
 
 
+def test_c09_a_step_that_preempts_admits_nobody_so_nobody_was_held_up_in_it() -> None:
+    """late would have fitted in step 12 too, but for the preemption of c5."""
+    wait = why("c09_preempt_cycle", "c5")["waiting"]["waits"][1]
+    assert [(row["step"], row["stop"], row["fit_alone"]) for row in wait["steps"]] == [
+        (12, "preempted", ["late"]),
+        (13, "full_isl", ["late"]),
+    ]
+    assert wait["fitted_behind"] == {"late": [13]}
+
+
+def test_c09_one_repeat_is_no_cycle() -> None:
+    assert [why("c09_preempt_cycle", key)["preempted"]["is_in_a_cycle"] for key in ("c5", "x")] == [True, False]
+
+
 # --- c10: priority inversion ------------------------------------------------------------------------------------------
 
 

@@ -173,7 +173,11 @@ def test_the_words_on_a_cycle_and_on_steps_that_are_no_run(recordings: dict[str,
         "  and B finished at step 59 and gave 34 blocks back: resumed at step 60 with 41",
         "  free, of which it took 12",
     ]
-    assert _run(recordings["c09_preempt_cycle"]).splitlines()[5:9] == [
+    assert "▲ Preempted again after it was resumed; that run computed" in _run(recordings["c09_preempt_cycle"], "x")
+    assert _run(recordings["c09_preempt_cycle"]).splitlines()[1:8] == [
+        "▲ c5 is in a preemption cycle: resumed and preempted again 4 times, 94 tokens",
+        "  computed twice",
+        "▲ x was preempted again after it was resumed, 70 tokens computed twice",
         "✗ c5 held up the queue for 21 steps (between 13 and 59) in which late and x",
         "  would have fitted",
         "✗ x held up the queue for 18 steps (5–9, 28–31, 39–47) in which late would have",

@@ -48,7 +48,7 @@ async def test_each_event_of_a_preemption_and_what_it_left() -> None:
             queue = " ".join(text(main.queues_panel.lines[2]).split())
             seen.append((title(app), text(main.step_panel.lines[1]), queue, text(main.pool_panel.lines[2]), marked))
     lost = "▸▲ req-4 preempted for req-2, which needed 1 block with 0 free: 5 of 7 blocks freed, "
-    lost += "26 tokens to compute again"
+    lost += "26 tokens thrown away"
     assert seen == [
         (
             "── STEP ─ 13  event 1 of 11: StepStarted",

@@ -174,7 +174,7 @@ async def test_the_detectors_mark_the_timeline_by_themselves_and_n_goes_from_one
             shown(app.main_screen.step_panel.lines)
             .splitlines()[1]
             .startswith(
-                " § req-8 is in a preemption cycle: resumed and preempted again 1 time, 88 tokens computed twice"
+                " § req-8 was preempted again after it was resumed, 88 tokens computed twice"
             )
         )
 

@@ -8,6 +8,9 @@ from typing import Literal
 
 from kvscope.analysis.why.journal import StepNote
 
+MIN_CYCLES = 2
+"""Resumptions that ended in another preemption, to speak of a cycle."""
+
 VictimReason = Literal["last_admitted", "least_urgent", "least_urgent_first_admitted", "itself"]
 """Why this victim: the last of the running ones (fcfs); the largest (priority, arrival time), or among equals of it the
 first in running order (priority); or the request that needed the block was the victim itself."""
@@ -72,6 +75,7 @@ class PreemptedAnswer:
     resume_preempt_cycles: int
     """How often it was resumed only to be preempted again."""
     is_in_a_cycle: bool
+    """That happened more than once."""
     recomputed_tokens: int
     output_tokens_gained_in_cycles: int
     """Between its resumptions and the preemptions that followed them."""
@@ -143,7 +147,7 @@ class PreemptionCollector:
             preemptions=tuple(self._stories),
             resumptions=tuple(resumptions),
             resume_preempt_cycles=len(cycles),
-            is_in_a_cycle=bool(cycles),
+            is_in_a_cycle=len(cycles) >= MIN_CYCLES,
             recomputed_tokens=sum(r.recomputed_tokens for r in resumptions),
             output_tokens_gained_in_cycles=sum(r.output_tokens_gained for r in cycles),
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvscope.analysis.spans import Part, count, dim, figure, request, strong
 from kvscope.analysis.spans import step as step_span
 from kvscope.analysis.why.layout import Line, sentence, table
-from kvscope.analysis.why.preempted import PreemptedAnswer, PreemptionStory
+from kvscope.analysis.why.preempted import PreemptedAnswer, PreemptionStory, Resumption
 from kvscope.analysis.why.words import (
     names,
 )
@@ -22,30 +22,33 @@ _VICTIM_WORDS = {
 
 
 def cycle_sentence(answer: PreemptedAnswer) -> Iterator[Line]:
-    """▲ Whether it goes round in a circle."""
-    if answer.is_in_a_cycle:
+    """▲ Whether it came back only to be preempted again, and whether it goes round in a circle: more than once."""
+    if answer.resume_preempt_cycles:
         cycles = [r for r in answer.resumptions if r.resumed_step is not None and r.next_preempted_step is not None]
         gained = answer.output_tokens_gained_in_cycles
         again = sum(resumption.recomputed_tokens for resumption in cycles)
         in_all = answer.recomputed_tokens
+        how: list[Part] = [strong("Preempted again"), " after it was resumed; that run"]
+        if answer.is_in_a_cycle:
+            times = figure(f"{count(answer.resume_preempt_cycles, 'time')} resumed and preempted again")
+            how = [strong("In a cycle: "), times, "; these runs"]
         yield sentence(
             "▲",
-            strong("In a cycle: "),
-            figure(f"{count(answer.resume_preempt_cycles, 'time')} resumed and preempted again"),
-            f"; these runs computed {count(again, 'token')} a second time and gained {count(gained, 'token')}",
+            *how,
+            f" computed {count(again, 'token')} a second time and gained {count(gained, 'token')}",
             dim(f"; with the last resumption {in_all} were computed twice") if in_all != again else "",
         )
 
 
 def preemption_sentences(answer: PreemptedAnswer) -> Iterator[Line]:
-    """▲ The first preemptions: for whom, why this victim, what was lost."""
-    for story in answer.preemptions[:_MAX_STORIES]:
-        yield sentence("▲", *_story_words(story))
+    """▲ The first preemptions: for whom, why this victim, what was lost, how much of it was computed again."""
+    for story, resumption in zip(answer.preemptions[:_MAX_STORIES], answer.resumptions, strict=False):
+        yield sentence("▲", *_story_words(story, resumption))
     if len(answer.preemptions) > _MAX_STORIES:
         yield sentence("", dim(f"… {count(len(answer.preemptions) - _MAX_STORIES, 'more preemption')}"))
 
 
-def _story_words(story: PreemptionStory) -> list[Part]:
+def _story_words(story: PreemptionStory, resumption: Resumption) -> list[Part]:
     parts: list[Part] = [strong("Preempted"), " at step ", step_span(story.step), " "]
     if story.why_this_victim == "itself":
         parts.append("by its own need")
@@ -61,6 +64,8 @@ def _story_words(story: PreemptionStory) -> list[Part]:
         figure(count(story.tokens_thrown_away, "token")),
         " thrown away",
     ]
+    if resumption.resumed_step is not None:  # blocks that it gave back may have been hit then
+        parts += [", ", figure(resumption.recomputed_tokens), " computed again"]
     if story.tokens_returned:
         parts.append(dim(f"; {count(story.tokens_returned, 'token')} of the step went back to the budget"))
     if story.other_victims:

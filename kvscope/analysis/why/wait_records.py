@@ -120,7 +120,9 @@ class Wait:
     steps: tuple[WaitStep, ...]
     steps_left_out: int
     fitted_behind: dict[str, tuple[int, ...]]
-    """Who behind it would have been admitted at the head, in which steps (of those that are told one by one)."""
+    """Who behind it would have been admitted at the head, in which steps (of those that are told one by one).
+
+    Steps that preempted are not counted: they admit no one."""
     lower_priority_ran: Overtaken
     overtaken_by: tuple[str, ...]
     """Who arrived later and was admitted for the first time during the wait."""

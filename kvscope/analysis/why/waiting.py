@@ -194,6 +194,8 @@ class WaitCollector:
 def _fitted_behind(steps: Sequence[WaitStep]) -> dict[str, tuple[int, ...]]:
     fitted: dict[str, list[int]] = {}
     for row in steps:
+        if row.stop == "preempted":  # such a step admits no one: it is not the request that was in the way
+            continue
         for request_id in row.fit_alone:
             fitted.setdefault(request_id, []).append(row.step)
     return {request_id: tuple(found) for request_id, found in fitted.items()}
