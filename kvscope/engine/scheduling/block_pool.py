@@ -82,15 +82,12 @@ class BlockPool:
 
     def take(self, num_blocks: int) -> TakenBlocks:
         """Takes blocks from the head of the free queue; a hash that one still had is evicted. There must be enough."""
-        taken = TakenBlocks([], [], [])
-        for _ in range(num_blocks):
-            block_id, _none = self.free_queue.popitem(last=False)
-            if block_id in self.block_hashes:
-                taken.evicted_block_ids.append(block_id)
-                taken.evicted_hashes.append(self.uncache(block_id))
+        pop = self.free_queue.popitem
+        block_ids = [pop(last=False)[0] for _ in range(num_blocks)]
+        for block_id in block_ids:
             self.ref_cnts[block_id] = 1
-            taken.block_ids.append(block_id)
-        return taken
+        evicted_block_ids = [block_id for block_id in block_ids if block_id in self.block_hashes]
+        return TakenBlocks(block_ids, evicted_block_ids, self.uncache(evicted_block_ids))
 
     def release(self, block_table: Sequence[int]) -> ReleasedBlocks:
         """Drops one reference of each block, the last first.
@@ -102,46 +99,53 @@ class BlockPool:
         head: list[int] = []
         tail: list[int] = []
         held: list[int] = []
+        ref_cnts, block_hashes, free_queue = self.ref_cnts, self.block_hashes, self.free_queue
         for block_id in reversed(block_table):
-            self.ref_cnts[block_id] -= 1
-            if self.ref_cnts[block_id]:
+            ref_cnts[block_id] -= 1
+            if ref_cnts[block_id]:
                 held.append(block_id)
-            elif block_id in self.block_hashes:
+            elif block_id in block_hashes:
                 tail.append(block_id)
+                free_queue[block_id] = None
             else:
                 head.append(block_id)
         for block_id in reversed(head):
-            self.free_queue[block_id] = None
-            self.free_queue.move_to_end(block_id, last=False)
-        for block_id in tail:
-            self.free_queue[block_id] = None
+            free_queue[block_id] = None
+            free_queue.move_to_end(block_id, last=False)
         return ReleasedBlocks(tuple(head), tuple(tail), tuple(held))
 
-    def cache(self, block_id: int, block_hash: bytes, request_id: str) -> int:
-        """Publishes a block. Returns the first block that already has this hash, the null block where none has.
+    def cache(self, block_ids: Sequence[int], block_hashes: Sequence[bytes], request_id: str) -> list[int]:
+        """Publishes blocks that `request_id` computes.
 
-        Duplicates are kept, not merged: block tables only ever grow.
+        Returns for each the first block that already has this hash, the null block where none has. Duplicates are kept,
+        not merged: block tables only ever grow.
         """
-        self.block_hashes[block_id] = block_hash
-        self.computed_by[block_id] = request_id
-        entry = self.cached_blocks.get(block_hash)
-        if entry is None:
-            self.cached_blocks[block_hash] = block_id
-            return NULL_BLOCK
-        if isinstance(entry, dict):
-            first = next(iter(entry))
-            entry[block_id] = None
-            return first
-        self.cached_blocks[block_hash] = {entry: None, block_id: None}
-        return entry
+        self.block_hashes.update(zip(block_ids, block_hashes, strict=True))
+        self.computed_by.update(dict.fromkeys(block_ids, request_id))
+        first_of = self.cached_blocks.setdefault
+        firsts = []
+        for block_id, block_hash in zip(block_ids, block_hashes, strict=True):
+            entry = first_of(block_hash, block_id)
+            firsts.append(NULL_BLOCK if entry == block_id else self._add_duplicate(block_id, block_hash))
+        return firsts
 
-    def uncache(self, block_id: int) -> bytes:
-        """Takes back a block's publication and returns the hash it had."""
-        block_hash = self.block_hashes.pop(block_id)
-        del self.computed_by[block_id]
+    def _add_duplicate(self, block_id: int, block_hash: bytes) -> int:
+        """Adds a block to those of its hash and returns the first of them."""
         entry = self.cached_blocks[block_hash]
-        if isinstance(entry, dict):
-            del entry[block_id]
-        if not isinstance(entry, dict) or not entry:
-            del self.cached_blocks[block_hash]
-        return block_hash
+        if not isinstance(entry, dict):
+            entry = self.cached_blocks[block_hash] = {entry: None}
+        entry[block_id] = None
+        return next(iter(entry))
+
+    def uncache(self, block_ids: Sequence[int]) -> list[bytes]:
+        """Takes back the blocks' publication and returns the hashes they had."""
+        cached_blocks = self.cached_blocks
+        block_hashes = [self.block_hashes.pop(block_id) for block_id in block_ids]
+        for block_id, block_hash in zip(block_ids, block_hashes, strict=True):
+            del self.computed_by[block_id]
+            entry = cached_blocks.pop(block_hash)
+            if isinstance(entry, dict):
+                del entry[block_id]
+                if entry:
+                    cached_blocks[block_hash] = entry
+        return block_hashes

@@ -101,8 +101,7 @@ class KVCacheManager:
         if request not in self._published:
             return ()
         first, block_ids = self._published.pop(request)
-        for block_id in block_ids:
-            self.pool.uncache(block_id)
+        self.pool.uncache(block_ids)
         if request.num_cached_blocks is not None:
             request.num_cached_blocks = first
         return tuple(block_ids)
@@ -167,10 +166,7 @@ class KVCacheManager:
         self._extend_hashes(request, num_full_blocks)
         block_ids = request.block_ids[first:num_full_blocks]
         hashes = request.block_hashes[first:num_full_blocks]
-        duplicate_of = [
-            self.pool.cache(block_id, block_hash, request.request_id)
-            for block_id, block_hash in zip(block_ids, hashes, strict=True)
-        ]
+        duplicate_of = self.pool.cache(block_ids, hashes, request.request_id)
         request.num_cached_blocks = num_full_blocks
         self._published[request] = (first, block_ids)
         if self._events.is_recording:
