@@ -142,9 +142,11 @@ class Books:
 
     @property
     def block_size(self) -> int:
+        """Tokens a block; 1 before the settings are known."""
         return self.state.config.block_size if self.state.config is not None else 1
 
     def begin_step(self, step: int) -> None:
+        """Forgets what belonged to the step before, and requests that had ended in it."""
         for request_id in self.state.ended_ids:
             self._forget_tokens(self.requests[request_id])
         self.step_number = step

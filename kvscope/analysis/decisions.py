@@ -31,6 +31,7 @@ class Decision:
 
     @property
     def num_scheduled_tokens(self) -> int:
+        """Of all requests, drafts included."""
         return sum(num_tokens for _, num_tokens in self.scheduled)
 
 

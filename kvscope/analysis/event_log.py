@@ -38,6 +38,7 @@ class EventFilter:
 
     @property
     def is_all(self) -> bool:
+        """Nothing is left out."""
         return self.request_id is None and len(self.kinds) == len(KINDS)
 
     def accepts(self, event: ev.Event) -> bool:
@@ -63,6 +64,7 @@ class LoggedEvent:
 
     @property
     def place(self) -> tuple[int, int]:
+        """Sorts events of a run: step, and number in it."""
         return self.step, self.number
 
 

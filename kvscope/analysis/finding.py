@@ -40,6 +40,7 @@ class Finding:
 def finding(
     kind: FindingKind, steps: list[int], request_ids: tuple[str, ...], figures: dict[str, Any], sentence: Sentence
 ) -> Finding:
+    """Returns a finding that holds in these steps, in ascending order."""
     return Finding(
         kind=kind,
         first_step=steps[0],

@@ -48,6 +48,7 @@ class RequestFigures:
 
     @property
     def num_tokens(self) -> int:
+        """Prompt and output, at the end of the run."""
         return self.num_prompt_tokens + len(self.token_steps)
 
     @property
@@ -65,4 +66,5 @@ class RequestFigures:
 
     @property
     def num_own_hit_tokens(self) -> int:
+        """Of `num_hit_tokens`, in blocks that it had computed itself before it was preempted."""
         return sum(admission.num_own_hit_tokens for admission in self.admissions)

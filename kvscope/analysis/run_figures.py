@@ -87,14 +87,17 @@ class RunFigures:
 
     @property
     def num_lost_tokens(self) -> int:
+        """Computed tokens that preemptions threw away."""
         return sum(request.num_lost_tokens for request in self.requests.values())
 
     @property
     def num_recomputed_tokens(self) -> int:
+        """Of these, tokens that were computed a second time."""
         return sum(request.num_recomputed_tokens for request in self.requests.values())
 
     @property
     def num_hit_tokens(self) -> int:
+        """Of all admissions, first ones and those after preemptions."""
         return sum(request.num_hit_tokens for request in self.requests.values())
 
 

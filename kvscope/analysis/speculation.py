@@ -40,6 +40,7 @@ class Speculation:
 
     @property
     def acceptance_rate(self) -> float:
+        """Of the drafted tokens, from 0 to 1."""
         return self.num_accepted / self.num_drafted
 
     @property

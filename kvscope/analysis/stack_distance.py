@@ -61,10 +61,12 @@ class LostHits:
 
     @property
     def num_lost_tokens(self) -> int:
+        """Tokens computed again because their block had been evicted."""
         return len(self.misses) * self.block_size
 
     @property
     def hit_rate_pct(self) -> float:
+        """As it was, of all tokens that were looked up."""
         return self._rate(self.num_hit_tokens)
 
     @property

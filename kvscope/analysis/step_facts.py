@@ -55,6 +55,7 @@ class StepFacts:
 
     @property
     def num_scheduled_tokens(self) -> int:
+        """Of all requests, drafts included."""
         return sum(share.num_tokens for share in self.shares.values())
 
     @property

@@ -38,6 +38,7 @@ class StepLoad:
 
     @property
     def terms(self) -> tuple[float, float, float, float]:
+        """What the coefficients of the model are multiplied with, the constant one first."""
         return 1.0, self.num_prefill_tokens, self.num_decode_tokens, self.num_token_pairs
 
 

@@ -187,10 +187,12 @@ class LLMEngine:
 
     @property
     def num_running(self) -> int:
+        """Requests that hold a sequence, with a token in the last step or not."""
         return len(self._scheduler.running)
 
     @property
     def num_waiting(self) -> int:
+        """Requests in the waiting queue, preempted ones included."""
         return len(self._scheduler.waiting)
 
     @property
@@ -200,6 +202,7 @@ class LLMEngine:
 
     @property
     def codec(self) -> TextCodec | None:
+        """What makes text of tokens; None where the engine knows only tokens."""
         return self._codec
 
     @property

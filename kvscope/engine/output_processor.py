@@ -83,6 +83,7 @@ class OutputProcessor:
         return request_id in self._tracked
 
     def tracked_ids(self) -> list[str]:
+        """Every unfinished request, by submission."""
         return list(self._tracked)
 
     def add_tokens(

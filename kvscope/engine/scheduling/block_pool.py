@@ -51,6 +51,7 @@ class BlockPool:
 
     @property
     def num_free_blocks(self) -> int:
+        """Blocks that nobody holds, cached ones included."""
         return len(self.free_queue)
 
     def get_cached_block(self, block_hash: bytes) -> int | None:

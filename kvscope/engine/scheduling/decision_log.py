@@ -22,7 +22,7 @@ _FINISH_REASONS: Mapping[RequestStatus, ev.FinishReason] = {
 
 
 class DecisionLog:
-    """One method for each kind of decision."""
+    """One method for each kind of decision; what its event holds and means is said in `kvscope.events`."""
 
     def __init__(self, step_events: StepEvents, block_size: int) -> None:
         self._events = step_events

@@ -30,6 +30,7 @@ class SchedulerOutput:
 
     @property
     def total_num_scheduled_tokens(self) -> int:
+        """Drafts included."""
         return sum(self.num_scheduled_tokens)
 
 

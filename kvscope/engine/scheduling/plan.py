@@ -24,6 +24,7 @@ class Plan:
     """A running request in the middle of its prompt was scheduled."""
 
     def add(self, request: Request, num_new_tokens: int) -> None:
+        """Schedules so many tokens of a request, drafts included, and takes them off the budget."""
         self.scheduled[request] = num_new_tokens
         self.token_budget -= num_new_tokens
 

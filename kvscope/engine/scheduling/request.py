@@ -20,6 +20,7 @@ class RequestStatus(IntEnum):
 
     @property
     def is_finished(self) -> bool:
+        """It is in no queue any more, and holds no block."""
         return self >= RequestStatus.FINISHED_STOPPED
 
 
@@ -135,6 +136,7 @@ class Request:
 
     @property
     def num_tokens(self) -> int:
+        """Prompt and output; drafts are none of them."""
         return len(self.all_token_ids)
 
     @property

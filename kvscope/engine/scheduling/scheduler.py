@@ -95,6 +95,7 @@ class Scheduler:
         self._finish(request)
 
     def has_unfinished_requests(self) -> bool:
+        """True while a request runs or waits."""
         return bool(self.requests)
 
     # --- schedule -----------------------------------------------------------------------------------------------------

@@ -18,9 +18,13 @@ class WaitingQueue(Protocol):
 
     def __iter__(self) -> Iterator[Request]: ...
 
-    def head(self) -> Request: ...
+    def head(self) -> Request:
+        """Returns who is next. There must be somebody."""
+        ...
 
-    def pop_head(self) -> Request: ...
+    def pop_head(self) -> Request:
+        """Takes out who is next, and returns it."""
+        ...
 
     def add(self, request: Request) -> int:
         """Enqueues an arrival and returns its position."""
@@ -30,7 +34,9 @@ class WaitingQueue(Protocol):
         """Enqueues a preempted request and returns its position."""
         ...
 
-    def remove(self, request: Request) -> None: ...
+    def remove(self, request: Request) -> None:
+        """Takes out a request that is in it, wherever it stands."""
+        ...
 
 
 class FirstComeQueue:
