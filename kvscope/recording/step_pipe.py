@@ -17,6 +17,7 @@ import select
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import IO
 
@@ -32,6 +33,12 @@ _FRAME = struct.Struct("<BQ")
 
 _ENCODED, _PICKLED, _END = range(3)
 _END_FRAME = _FRAME.pack(_END, 0)
+
+_PAUSE_S = 0.01
+"""Between two looks for steps: what a crash of the engine's process loses."""
+
+_WAIT_AFTER_S = 1.0
+
 _READ_BYTES = _WRITE_BYTES = 1 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -49,10 +56,7 @@ def write_steps_elsewhere(source: StepSource, path: Path, checkpoints: Checkpoin
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
-            is_ended = False
-            while not is_ended:
-                frames, is_ended = next_frames(source)
-                _send(process.stdin, frames)
+            _send_all(source, process.stdin)
         process.stdin.close()
         message = process.stdout.read().decode(errors="replace")
     if message:
@@ -61,15 +65,33 @@ def write_steps_elsewhere(source: StepSource, path: Path, checkpoints: Checkpoin
         raise write_failure(path, ChildProcessError(f"the process that writes it ended with {process.returncode}"))
 
 
-def next_frames(source: StepSource) -> tuple[bytes, bool]:
+def _send_all(source: StepSource, pipe: IO[bytes]) -> None:
+    """Looks for steps now and then, and waits for one only once none came for long.
+
+    An engine that hands a step over to a thread which waits for it has to wake it, and on a busy machine may lose its
+    processor to it, without which it cannot go on: milliseconds, where a step takes one.
+    """
+    is_ended, last = False, time.monotonic()
+    while not is_ended:
+        is_waiting = time.monotonic() - last > _WAIT_AFTER_S
+        frames = b""
+        with contextlib.suppress(queue.Empty):
+            frames, is_ended = next_frames(source, timeout=None if is_waiting else 0.0)
+            _send(pipe, frames)
+            last = time.monotonic()
+        if not is_ended and len(frames) < _WRITE_BYTES:
+            time.sleep(_PAUSE_S)
+
+
+def next_frames(source: StepSource, timeout: float | None = None) -> tuple[bytes, bool]:
     """Waits for a step, and returns it with what else is there, as it goes through the pipe; and whether that is all.
 
     All of it in one go, for each write gives the interpreter's lock away, and getting it back from an engine that
-    computes in Python takes 5 ms.
+    computes in Python takes 5 ms. Raises `queue.Empty`.
     """
     frames: list[bytes] = []
     num_bytes = 0
-    item = source.get()
+    item = source.get(timeout=timeout)
     while item is not None:
         frames.append(_frame_of(item))
         num_bytes += len(frames[-1])

@@ -18,11 +18,9 @@ def encode_tokens_scheduled(tables: WriterTables, event: ev.TokensScheduled) -> 
     counts, drafts = event.num_tokens, event.draft_token_ids
     if len(counts) != len(event.request_ids):
         raise DoesNotFit
-    num_ones = 0
-    for count in counts:
-        if count != 1:
-            break
-        num_ones += 1
+    num_ones = counts.count(1)
+    if num_ones < len(counts):
+        num_ones = next(place for place, count in enumerate(counts) if count != 1)
     data = pack(counts[num_ones:]) if num_ones < len(counts) else ""
     if drafts:
         data += _pack_drafts(event.request_ids, drafts)

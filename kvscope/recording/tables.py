@@ -96,6 +96,8 @@ class TablesToWrite:
     _num_requests: int = 0
     _lists: OrderedDict[tuple[str, ...], int] = field(default_factory=OrderedDict)
     _num_lists: int = 0
+    _last_list: tuple[tuple[str, ...], int] | None = None
+    """A step has its list twice, and mostly it is that of the step before."""
     _tokens: dict[int, bytes] = field(default_factory=dict)
     _new_requests: list[tuple[object, ...]] = field(default_factory=list)
     _new_prompts: list[tuple[object, ...]] = field(default_factory=list)
@@ -122,9 +124,14 @@ class TablesToWrite:
         return self._num_requests
 
     def list_of(self, request_ids: tuple[str, ...]) -> int:
+        if self._last_list is not None and request_ids == self._last_list[0]:
+            return self._last_list[1]
         list_id = self._lists.get(request_ids)
         if list_id is None:
-            numbers = list(map(self.number_of, request_ids))
+            try:
+                numbers = list(map(self._numbers.__getitem__, request_ids))
+            except KeyError:
+                numbers = list(map(self.number_of, request_ids))
             first = min(numbers, default=0)
             offsets = pack([number - first for number in numbers])
             self._num_lists += 1
@@ -132,6 +139,7 @@ class TablesToWrite:
             self._new_lists.append((list_id, first, len(numbers), offsets))
             if len(self._lists) > _MAX_REMEMBERED_LISTS:
                 self._lists.popitem(last=False)
+        self._last_list = (request_ids, list_id)
         return list_id
 
     def put_arrival(self, event: ev.RequestArrived) -> int:
