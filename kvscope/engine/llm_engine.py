@@ -6,19 +6,17 @@ what is done, hand the events over. Knows neither storage nor screen, and of mod
 
 from __future__ import annotations
 
-import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from kvscope import events as ev
-from kvscope.engine.input_processor import InputProcessor, Submission, rejected
+from kvscope.engine.arrivals import Arrivals
+from kvscope.engine.input_processor import InputProcessor, Submission
 from kvscope.engine.model_description import ModelDescription
 from kvscope.engine.output_processor import OutputProcessor
-from kvscope.engine.request_ids import RequestIds
 from kvscope.engine.request_output import OnUpdate
 from kvscope.engine.scheduling.batching import new_scheduler
 from kvscope.engine.scheduling.config import SchedulerConfig
@@ -27,7 +25,7 @@ from kvscope.engine.scheduling.progress import ProgressWatch, Stuck
 from kvscope.engine.scheduling.request import Request, SamplingParams
 from kvscope.engine.scheduling.scheduler import Scheduler
 from kvscope.engine.text_codec import TextCodec
-from kvscope.errors import EngineError, KvscopeError
+from kvscope.errors import EngineError
 
 Phase = Literal["schedule", "forward", "sample", "update"]
 
@@ -75,11 +73,7 @@ class LLMEngine:
         self._scheduler = new_scheduler(config, is_recording=self._sink.is_recording, clock_ns=self._now_ns)
         self._inputs = InputProcessor(config, model, codec, default_sampling or SamplingParams(), self._now_ns)
         self._outputs = OutputProcessor(codec)
-        self._door = threading.Lock()
-        """Held while requests enter, and while a failed step turns everybody out: nobody comes in after that."""
-        self._ids = RequestIds()
-        self._arrivals: deque[Request | ev.RequestRejected] = deque()
-        self._aborts: deque[str] = deque()
+        self._arrivals = Arrivals(self._inputs, self._outputs)
         self._texts_recorded: set[int] = set()
         self._ended: list[Request] = []
         self._phase: Phase = "schedule"
@@ -134,41 +128,15 @@ class LLMEngine:
 
         All of them or none. Raises as `add_request`; with several, the message names the one that is refused.
         """
-        self._check_alive()
-        arrival_ns = self._now_ns()
-        requests = [self._new_request(number, submissions, arrival_ns) for number in range(len(submissions))]
-        with self._door:
-            self._check_alive()
-            request_ids = self._ids.take([submission.request_id for submission in submissions])
-            for request, request_id, submission in zip(requests, request_ids, submissions, strict=True):
-                request.request_id = request_id
-                self._outputs.track(request, submission.on_update)
-            self._arrivals.extend(requests)  # in one go: the step under way finds all of them, or none
-        return request_ids
-
-    def _new_request(self, number: int, submissions: Sequence[Submission], arrival_ns: int) -> Request:
-        """Returns the request of one submission, without its id; a refusal is recorded, with one."""
-        submission = submissions[number]
-        try:
-            return self._inputs.new_request(submission, arrival_ns)
-        except KvscopeError as error:
-            with self._door:
-                refused_id = self._ids.take_for_refused(submission.request_id)
-            self._arrivals.append(rejected(refused_id, error))
-            if len(submissions) > 1:
-                error.message = f"prompt {number + 1} of {len(submissions)}: {error.message}"
-            raise
+        return self._arrivals.add(submissions, self._now_ns())
 
     def is_known(self, request_id: str) -> bool:
         """True where a request had this id, also a refused one."""
-        return self._ids.is_taken(request_id)
+        return self._arrivals.is_known(request_id)
 
     def abort(self, request_id: str) -> bool:
         """Ends a request before the next step, or in the step under way. False where no unfinished one has this id."""
-        if not self._outputs.is_tracked(request_id):
-            return False
-        self._aborts.append(request_id)
-        return True
+        return self._arrivals.abort(request_id)
 
     def abort_all(self) -> None:
         """As `abort`, for every unfinished request."""
@@ -178,12 +146,12 @@ class LLMEngine:
     @property
     def has_work(self) -> bool:
         """True while a request is unfinished, or something came in that no step has recorded."""
-        return bool(self._arrivals or self._aborts) or self._scheduler.has_unfinished_requests()
+        return not self._arrivals.is_empty or self._scheduler.has_unfinished_requests()
 
     @property
     def stuck(self) -> Stuck | None:
         """Why no further step can bring another token until a request arrives or is aborted; None while one may."""
-        return None if self._arrivals or self._aborts else self._stuck
+        return self._stuck if self._arrivals.is_empty else None
 
     @property
     def num_running(self) -> int:
@@ -198,7 +166,7 @@ class LLMEngine:
     @property
     def num_submitted(self) -> int:
         """Requests that wait for the next step to enter the queue."""
-        return len(self._arrivals)
+        return self._arrivals.num_requests
 
     @property
     def codec(self) -> TextCodec | None:
@@ -218,7 +186,7 @@ class LLMEngine:
         Raises:
             EngineError: the step failed (it is recorded with its error), an earlier one did, or recording failed.
         """
-        self._check_alive()
+        self._arrivals.check_open()
         try:
             output, result = self._make_step()
         except Exception as error:
@@ -261,10 +229,9 @@ class LLMEngine:
         return output, result
 
     def _take_in(self) -> None:
-        if self._arrivals or self._aborts:
+        if not self._arrivals.is_empty:
             self._watch.reset()
-        while self._arrivals:
-            arrival = self._arrivals.popleft()
+        for arrival in self._arrivals.take():
             if isinstance(arrival, Request):
                 self._scheduler.add_request(arrival)
                 self._record_texts(arrival.prompt_token_ids)
@@ -274,15 +241,14 @@ class LLMEngine:
 
     def _take_aborts(self, *, during_execution: bool) -> None:
         """Aborts what was cancelled. A request that has not entered the queue yet is aborted when it has."""
-        for _ in range(len(self._aborts)):
-            request_id = self._aborts.popleft()
-            if request_id in self._scheduler.requests:
-                request = self._scheduler.requests[request_id]
-                self._scheduler.abort(request_id, during_execution=during_execution)
-                self._watch.reset()
-                self._end([request])
-            elif self._outputs.is_tracked(request_id):
-                self._aborts.append(request_id)
+        for request_id in self._arrivals.take_aborts():
+            request = self._scheduler.requests.get(request_id)
+            if request is None:
+                self._arrivals.abort(request_id)  # again: nothing where it has ended meanwhile
+                continue
+            self._scheduler.abort(request_id, during_execution=during_execution)
+            self._watch.reset()
+            self._end([request])
 
     def _end(self, requests: Sequence[Request]) -> None:
         self._outputs.end(requests)
@@ -311,13 +277,9 @@ class LLMEngine:
 
     def _close(self, failure: str) -> None:
         """Lets nobody in any more, and tells everybody who is in."""
-        with self._door:
-            self.failure = failure
+        self.failure = failure
+        self._arrivals.close()
         self._outputs.fail_all()
-
-    def _check_alive(self) -> None:
-        if self.failure is not None:
-            raise EngineError("the engine has stopped because a step failed: start it again")
 
     # --- the record ---------------------------------------------------------------------------------------------------
 
