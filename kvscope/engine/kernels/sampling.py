@@ -17,8 +17,8 @@ import torch
 from kvscope.engine.kernels.device.sampling import sample_kernel
 from kvscope.engine.kernels.launch import Launch, require, require_dtype
 
-_TILE = 4096
-"""Logits a turn: 16 a thread of 8 warps, so that what a filter adds up stays in registers."""
+_TILE = 2048
+"""Logits a turn: 8 a thread of 8 warps, so that what a filter adds up stays in registers."""
 _MAX_CANDIDATES = 4096
 """So many logits are few enough to be written out and looked at by themselves."""
 

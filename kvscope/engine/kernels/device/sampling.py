@@ -73,7 +73,7 @@ def _largest(row_ptr, VOCAB_SIZE: tl.constexpr, TILE: tl.constexpr):
     """Returns the row's largest logit and the first token id that has it; id 0 where all are -inf or NaN."""
     best = tl.full([TILE], float("-inf"), tl.float32)
     best_ids = tl.arange(0, TILE)
-    for first in tl.range(0, VOCAB_SIZE, TILE, num_stages=4):
+    for first in tl.range(0, VOCAB_SIZE, TILE, num_stages=6):
         token_ids = first + tl.arange(0, TILE)
         logits = tl.load(row_ptr + token_ids, mask=token_ids < VOCAB_SIZE, other=float("-inf")).to(tl.float32)
         is_better = logits > best
@@ -211,7 +211,7 @@ def _look(logits_ptr, num_logits, threshold, peak, scale, TILE: tl.constexpr):
     mass = tl.zeros([TILE], tl.float32)
     lowest = tl.full([TILE], float("inf"), tl.float32)
     highest = tl.full([TILE], float("-inf"), tl.float32)
-    for first in tl.range(0, num_logits, TILE, num_stages=4):
+    for first in tl.range(0, num_logits, TILE, num_stages=6):
         places = first + tl.arange(0, TILE)
         logits = tl.load(logits_ptr + places, mask=places < num_logits, other=float("-inf")).to(tl.float32)
         is_kept = logits >= threshold
@@ -226,7 +226,7 @@ def _look(logits_ptr, num_logits, threshold, peak, scale, TILE: tl.constexpr):
 def _write_out(row_ptr, candidates_ptr, candidate_ids_ptr, threshold, VOCAB_SIZE: tl.constexpr, TILE: tl.constexpr):
     """Writes the logits kept and their token ids, in the order of the ids."""
     num_before = 0
-    for first in tl.range(0, VOCAB_SIZE, TILE, num_stages=4):
+    for first in tl.range(0, VOCAB_SIZE, TILE, num_stages=6):
         token_ids = first + tl.arange(0, TILE)
         logits = tl.load(row_ptr + token_ids, mask=token_ids < VOCAB_SIZE, other=float("-inf")).to(tl.float32)
         is_kept = logits >= threshold
