@@ -3,7 +3,8 @@
     python -m tests.engine.kernels.compiled CAPABILITY [all]
 
 The wrappers make the launches, on tensors without memory; here they are compiled instead of run, with the types and the
-divisibility by 16 that Triton would see. Without `all` dtypes, head sizes and block sizes are paired, not multiplied.
+divisibility by 16 that Triton would see. Without `all` dtypes, head sizes and block sizes are paired, not multiplied;
+with it a capability takes minutes.
 Must run in a process of its own, without TRITON_INTERPRET.
 """
 
@@ -15,7 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,7 +28,7 @@ from triton.compiler import ASTSource
 
 from kvscope.engine.kernels import attention as attention_module
 from kvscope.engine.kernels.activation import silu_and_mul
-from kvscope.engine.kernels.attention import AttentionBatch, paged_attention
+from kvscope.engine.kernels.attention import BLOCK_SIZES, HEAD_DIMS, AttentionBatch, paged_attention
 from kvscope.engine.kernels.launch import DeviceProfile, Launch
 from kvscope.engine.kernels.norm import rms_norm
 from kvscope.engine.kernels.rotary import rotate_and_cache
@@ -59,6 +60,9 @@ MIXED: list[AttentionCase] = [
     (torch.float32, 128, 32, (9, 3)),
     (torch.bfloat16, 64, 8, (32, 8)),
 ]
+
+ROTATIONS = [(torch.bfloat16, 128, 16, True), (torch.float16, 80, 8, False), (torch.float32, 96, 64, True)]
+"""dtype, head_dim, block_size, has_norm."""
 
 
 def empty(*shape: int, dtype: torch.dtype) -> torch.Tensor:
@@ -117,21 +121,27 @@ def norm(dtype: torch.dtype, hidden_size: int, *, has_residual: bool) -> None:
     rms_norm(x, empty(hidden_size, dtype=dtype), 1e-6, residual=x if has_residual else None)
 
 
+def every_case() -> Iterator[AttentionCase]:
+    """Yields each dtype, head size and block size, and groups from 3 to 64 query heads to a key/value head."""
+    dtypes = (torch.bfloat16, torch.float16, torch.float32)
+    for dtype, head_dim, block_size in itertools.product(dtypes, HEAD_DIMS, BLOCK_SIZES):
+        yield dtype, head_dim, block_size, (16, 8)
+    for dtype, head_dim, heads in itertools.product(dtypes, (64, 128), ((9, 3), (28, 4), (64, 1))):
+        yield dtype, head_dim, 16, heads
+
+
 def launch_everything(*, is_all: bool) -> None:
     """Calls the wrappers over the cases."""
-    every: list[AttentionCase] = [
-        (dtype, head_dim, 16, heads)
-        for dtype, head_dim, heads in itertools.product(
-            (torch.bfloat16, torch.float16, torch.float32), (64, 80, 96, 128), ((16, 8), (9, 3))
-        )
-    ]
-    for case in every if is_all else DECODES:
+    for case in every_case() if is_all else DECODES:
         attend(case, is_decode_only=True)
-    for case in every if is_all else MIXED:
+    for case in every_case() if is_all else MIXED:
         attend(case, is_decode_only=False)
-    rotate(torch.bfloat16, 128, 16, has_norm=True)
-    rotate(torch.float16, 80, 8, has_norm=False)
-    rotate(torch.float32, 96, 64, has_norm=True)
+    rotations: Iterable[tuple[torch.dtype, int, int, bool]] = ROTATIONS
+    if is_all:
+        dtypes = (torch.bfloat16, torch.float16, torch.float32)
+        rotations = itertools.product(dtypes, HEAD_DIMS, BLOCK_SIZES, (True, False))
+    for dtype, head_dim, block_size, has_norm in rotations:
+        rotate(dtype, head_dim, block_size, has_norm=has_norm)
     norm(torch.bfloat16, 1024, has_residual=True)
     norm(torch.float16, 576, has_residual=False)
     norm(torch.float32, 16_384, has_residual=True)
@@ -202,8 +212,13 @@ def compile_everything(capability: int, *, is_all: bool) -> Iterator[dict[str, A
         patch.object(attention_module, "profile_of", lambda device: profile),
     ):
         launch_everything(is_all=is_all)
+    compiled: set[str] = set()
     for launch in launches:
-        yield usage(launch, capability)
+        dtypes = [value.dtype for value in launch.arguments.values() if isinstance(value, torch.Tensor)]
+        name = f"{launch.kernel.__name__} {dtypes} {launch.constants}"
+        if name not in compiled:
+            compiled.add(name)
+            yield usage(launch, capability)
 
 
 if __name__ == "__main__":
