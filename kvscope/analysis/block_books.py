@@ -91,7 +91,7 @@ class BlockBooks:
         lost = [
             block_id
             for block_id in range(1, len(state.ref_cnts))
-            if block_id not in held and block_id not in state.free_queue
+            if block_id not in held and not state.is_free(block_id)
         ]
         owners = tuple(dict.fromkeys(self._last_holders[key] for key in lost if key in self._last_holders))
         ends = {key: self._finished_steps.get(key) for key in owners}

@@ -97,7 +97,7 @@ def blocks_are_free_or_referenced(books: Books) -> Iterator[str]:
     """A block is free or in a block table, never both, never lost."""
     state = books.state
     for block_id in sorted(books.step.changed_block_ids):
-        is_free, num_holders = block_id in state.free_queue, books.num_holders[block_id]
+        is_free, num_holders = state.is_free(block_id), books.num_holders[block_id]
         if is_free and num_holders:
             yield f"block {block_id} is free, but {num_holders} block tables hold it"
         elif not is_free and not num_holders:
@@ -158,7 +158,7 @@ def hash_chain_is_right(books: Books, event: ev.BlockCached) -> Iterator[str]:
 def evicted_blocks_are_free_and_cached(books: Books, event: ev.BlockEvicted) -> Iterator[str]:
     """Only a free block that can be hit is evicted, and with the hash that it has."""
     for block_id, block_hash in zip(event.block_ids, event.block_hashes, strict=False):
-        if block_id not in books.state.free_queue or block_id not in books.contents:
+        if not books.state.is_free(block_id) or block_id not in books.contents:
             yield f"block {block_id} is evicted, but it is not a free block with a hash"
         elif books.state.block_hashes.get(block_id, block_hash) != block_hash:
             yield f"block {block_id} is evicted with hash {block_hash:016x}, which it does not have"

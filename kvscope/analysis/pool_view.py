@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import islice
+from itertools import islice, repeat
+from operator import is_not
 
 from kvscope import events as ev
 from kvscope.analysis.memory import remembered
@@ -127,7 +128,7 @@ def pool_view(timeline: Timeline, moment: Moment) -> PoolView:
 def _pool_view(moment: Moment) -> PoolView:
     state = moment.state
     ref_cnt = _ref_cnt_bytes(state.ref_cnts)
-    status = _with_cached(ref_cnt.translate(_STATUS_OF_REF_CNT), state.cached_from)
+    status = _with_cached(ref_cnt.translate(_STATUS_OF_REF_CNT), state.cached_from.request_ids)
     if status:
         status[NULL_BLOCK] = BlockStatus.NULL
     change = _changes(moment.events, state, len(status))
@@ -148,11 +149,9 @@ def _pool_view(moment: Moment) -> PoolView:
     )
 
 
-def _with_cached(status: bytes, cached: Iterable[int]) -> bytearray:
+def _with_cached(status: bytes, computed_by: Iterable[str | None]) -> bytearray:
     """Returns the status with `CACHED`, one more, for `FREE` where a block is published: all at once, as one number."""
-    published = bytearray(len(status))
-    for block_id in cached:
-        published[block_id] = 1
+    published = bytes(map(is_not, computed_by, repeat(None)))
     marks = int.from_bytes(published, "little") & int.from_bytes(status.translate(_IS_FREE), "little")
     return bytearray((int.from_bytes(status, "little") + marks).to_bytes(len(status), "little"))
 
@@ -240,7 +239,7 @@ def _holders(state: EngineState, block_ids: set[int]) -> dict[int, list[BlockHol
 
 def _free_queue_positions(state: EngineState, block_ids: Sequence[int]) -> dict[int, int]:
     """Returns the places of those blocks that are free; the queue is read up to the last of them."""
-    wanted = {block_id for block_id in block_ids if block_id in state.free_queue}
+    wanted = {block_id for block_id in block_ids if state.is_free(block_id)}
     places = ((free_id, place) for place, free_id in enumerate(state.free_queue) if free_id in wanted)
     return dict(islice(places, len(wanted)))
 

@@ -7,15 +7,13 @@ further away compares all blocks with those that are known.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
-from itertools import compress
-from operator import ne
+from collections.abc import Callable, Iterable
+from itertools import compress, count
+from operator import ne, or_
 
 from kvscope import events as ev
 from kvscope.replay.timeline import Moment, Timeline
-
-Origin = tuple[str, int]
-"""Who computed a block, and the block's index in that request's table."""
+from kvscope.state import BlockOrigins, Origin
 
 ReadChain = Callable[[str, int], "array[int]"]
 """Reads a request's chain up to at least so many links (where it has them)."""
@@ -35,7 +33,7 @@ class PublishedBlocks:
         self.chains: dict[str, array[int]] = {}
         """By request, the links that were read: each stands for all tokens up to its block's end. None gets shorter."""
         self._step: int | None = None
-        self._origins: dict[int, Origin] = {}
+        self._origins = BlockOrigins()
         self._block_at: dict[int, int] = {}
         self._equals_at: dict[int, set[int]] = {}
         """By link, where several blocks have that content: all of them."""
@@ -77,31 +75,32 @@ class PublishedBlocks:
             self._unread_behind.pop(link, None)
         return is_new
 
-    def _compare(self, now: Mapping[int, Origin], read_chain: ReadChain) -> None:
+    def _compare(self, now: BlockOrigins, read_chain: ReadChain) -> None:
         """Finds what changed, and begins anew where that is most of the pool."""
-        changed = list(compress(now, map(ne, now.values(), map(self._origins.get, now))))
-        if len(changed) * 3 > len(now):
-            for known in (self._origins, self._block_at, self._equals_at, self._unread, self._unread_behind):
+        old = self._origins
+        has_other = map(ne, now.request_ids, old.request_ids)
+        stands_elsewhere = map(ne, now.indexes, old.indexes)
+        changed = list(compress(count(), map(or_, has_other, stands_elsewhere)))
+        if len(changed) * 3 > len(now) or len(now.request_ids) != len(old.request_ids):
+            self._origins = BlockOrigins.of_pool(len(now.request_ids))
+            for known in (self._block_at, self._equals_at, self._unread, self._unread_behind):
                 known.clear()
-            self._update(now, now, read_chain)
-            return
+            changed = list(now)
         self._update(changed, now, read_chain)
-        if len(self._origins) > len(now):
-            self._update(self._origins.keys() - now.keys(), now, read_chain)
 
-    def _update(self, block_ids: Iterable[int], now: Mapping[int, Origin], read_chain: ReadChain) -> None:
+    def _update(self, block_ids: Iterable[int], now: BlockOrigins, read_chain: ReadChain) -> None:
         origins, block_at, chains = self._origins, self._block_at, self.chains
         for block_id in block_ids:
             old, new = origins.get(block_id), now.get(block_id)
             if old == new:
                 continue
             if old is not None:
-                del origins[block_id]
+                origins.pop(block_id)
                 self._take(old, block_id)
             if new is not None:
                 request_id, index = new
                 links = chains.get(request_id) or read_chain(request_id, 1)
-                origins[block_id] = new
+                origins.put((block_id,), request_id, index)
                 if index >= len(links):
                     self._unread.setdefault(request_id, {})[block_id] = index
                     self._unread_behind.setdefault(links[-1], set()).add(request_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from kvscope.checkpoint import CheckpointBase, check_checkpoint, decode_base, decode_checkpoint
+from kvscope.checkpoint import DecodedBase, check_checkpoint, decode_base, decode_checkpoint
 from kvscope.errors import RecordingError
 from kvscope.events import EngineConfigured
 from kvscope.replay.recording_file import RecordingFile
@@ -22,7 +22,7 @@ class Checkpoints:
 
     def __init__(self, file: RecordingFile) -> None:
         self._file = file
-        self._bases: OrderedDict[int, CheckpointBase] = OrderedDict()
+        self._bases: OrderedDict[int, DecodedBase] = OrderedDict()
         self.damage: dict[int, str] = {}
         """What is wrong with those that could not be read so far, by step."""
 
@@ -66,17 +66,17 @@ class Checkpoints:
         found = self._file.checkpoint_before(step + 1)
         if found is None or found[0] != step:
             raise RecordingError(f"{self._file.path} has no checkpoint of step {step}")
-        base = None if found[1] is None else self._base(found[1])
+        base = None if found[1] is None else self._base(found[1], config)
         state = decode_checkpoint(self._file.checkpoint(step), config, self._file.names_of, base)
         if state.step != step:
             raise RecordingError(f"the checkpoint of step {step} holds step {state.step}")
         return state
 
-    def _base(self, step: int) -> CheckpointBase:
+    def _base(self, step: int, config: EngineConfigured) -> DecodedBase:
         """Returns what checkpoints refer to; neighbours refer to the same."""
         base = self._bases.get(step)
         if base is None:
-            base = self._bases[step] = decode_base(self._file.checkpoint(step))
+            base = self._bases[step] = decode_base(self._file.checkpoint(step), config, self._file.names_of)
             if len(self._bases) > _MAX_REMEMBERED_BASES:
                 self._bases.popitem(last=False)
         self._bases.move_to_end(step)

@@ -21,7 +21,7 @@ from kvscope import events as ev
 from kvscope.errors import RecordingError, UsageError
 from kvscope.recording import layouts as at
 from kvscope.recording.packing import MAX_VALUE, pack_one, some_token_ids, unpack, unpack_token_ids
-from kvscope.recording.row_types import EventRow, SampledRow, StepFigures
+from kvscope.recording.row_types import SampledRow, StepFigures
 from kvscope.recording.rows import decode_events
 from kvscope.recording.schema import APPLICATION_ID, FORMAT_VERSION
 from kvscope.replay.opening import MAKE_ONE, connect, is_alive, no_recording
@@ -211,9 +211,10 @@ class RecordingFile:
         events: list[ev.Event] = []
         seq = -1
         try:
-            for _, *columns in rows:
-                seq = columns[0]
-                events += decode_events(chunk, step, EventRow._make(columns))
+            for row in rows:
+                seq = row[1]
+                columns: Any = row[1:]
+                events += decode_events(chunk, step, columns)
         except _DAMAGE as error:
             raise RecordingError(f"{self.path}: event {seq} of step {step} is damaged ({error})") from error
         return events

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from kvscope.analysis.pool_order import BlockGroup, PoolOrder, block_groups
 from kvscope.replay.memory import MemoryTimeline
 from kvscope.replay.timeline import Moment
-from kvscope.state import EngineState
+from kvscope.state import BlockOrigins, EngineState, FreeQueue
 from tests.analysis.reading import read
 from tests.analysis.runs import preempting, sharing
 from tests.builders import CheckedRun, scenario
@@ -61,8 +59,10 @@ def test_two_blocks_of_one_origin_stand_by_id_whichever_was_published_first() ->
     found = [
         EngineState(
             ref_cnts=[0] * 4,
-            free_queue=OrderedDict.fromkeys([3, 2, 1]),
-            cached_from={block_id: ("b", 0) if block_id == 2 else ("a", 5) for block_id in block_ids},
+            free_queue=FreeQueue([3, 2, 1]),
+            cached_from=BlockOrigins.of_pool(
+                4, {block_id: ("b", 0) if block_id == 2 else ("a", 5) for block_id in block_ids}
+            ),
         )
         for block_ids in ([3, 2, 1], [1, 2, 3])
     ]

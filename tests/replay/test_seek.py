@@ -18,7 +18,7 @@ from kvscope.errors import RecordingError
 from kvscope.recording.writer import CheckpointPolicy
 from kvscope.replay import MemoryTimeline, open_recording
 from kvscope.replay.timeline import StepSummary
-from kvscope.state import EngineState
+from kvscope.state import EngineState, StateError
 from tests.recording.runs import BUSY_RUNS, OFTEN, Steps, golden_steps, record, write
 
 LONG_RUN = "rand1021"
@@ -99,10 +99,9 @@ def test_a_checkpoint_may_refer_to_any_earlier_one(name: str, data: st.DataObjec
     config = states[0].config
     assert config is not None
     complete, base = encode_complete(states[base_step], numbers.__getitem__)
-    assert decode_base(complete) == base
-    changed = states[base_step].cached_from.keys() | states[step].cached_from.keys()
+    changed = {*states[base_step].cached_from, *states[step].cached_from}
     delta = encode_delta(states[step], numbers.__getitem__, base, changed)
-    found = decode_checkpoint(delta, config, lambda _: names, base)
+    found = decode_checkpoint(delta, config, lambda _: names, decode_base(complete, config, lambda _: names))
     expected = states[step].copy()
     expected.begin_step(step)  # what belonged to that step alone, and requests that ended in it, are left out
     assert_same(found, expected)
@@ -113,7 +112,7 @@ def test_blocks_that_no_table_holds_are_kept() -> None:
     state = folded("rand1000")[20].copy()
     state.begin_step(20)
     held = next(iter(state.free_queue))
-    del state.free_queue[held]
+    state.free_queue.remove(held)
     state.ref_cnts[held] = 2
     state.num_shared_blocks += 1
     state.num_cached_free_blocks -= held in state.cached_from
@@ -280,3 +279,28 @@ def test_damage_is_met_only_where_one_goes(tmp_path: Path) -> None:
             assert_same(replay.at(step).state, states[step])
         with pytest.raises(RecordingError, match=f"step {checkpoint - 1} holds"):
             replay.at(checkpoint)
+
+
+def test_a_block_that_was_lost_stays_lost_over_a_checkpoint() -> None:
+    """A request gives up a block that only it held, as if another held it too: it never comes back."""
+    state = folded("rand1000")[20].copy()
+    state.begin_step(20)
+    loser = next(request for request in state.requests.values() if request.block_ids)
+    lost, *freed = [block_id for block_id in loser.block_ids if state.ref_cnts[block_id] == 1]
+    still_held = [block_id for block_id in loser.block_ids if block_id not in freed]
+    state.apply(
+        ev.BlockReleased(
+            request_id=loser.request_id, freed_to_head=tuple(freed), freed_to_tail=(), still_held=tuple(still_held)
+        )
+    )
+    assert state.lost_blocks == {lost}
+    assert [state.is_free(block_id) for block_id in (lost, *freed)] == [False] + [True] * len(freed)
+    assert state.config is not None
+    names = {number + 1: f"r{number:02}" for number in range(100)}
+    data, _ = encode_complete(state, lambda request_id: int(request_id[1:]) + 1)
+    found = decode_checkpoint(data, state.config, lambda _: names)
+    assert found.lost_blocks == {lost}
+    for books in (state, found):
+        touched = ev.BlockTouched(request_id=loser.request_id, block_ids=(lost,), ref_cnts=(1,))
+        with pytest.raises(StateError, match=f"block {lost} is hit, but stands neither"):
+            books.apply(touched)

@@ -47,10 +47,11 @@ def _block_hashes(timeline: Timeline, moment: Moment, state: EngineState) -> dic
     assert state.config is not None
     size = state.config.block_size
     num_blocks: dict[str, int] = {}
-    for request_id, index in state.cached_from.values():
+    published = list(state.cached_from.items())
+    for _, (request_id, index) in published:
         num_blocks[request_id] = max(num_blocks.get(request_id, 0), index + 1)
     chains: dict[str, list[bytes]] = {}
     for request_id, count in num_blocks.items():
         tokens = _token_ids(timeline, request_id, moment.step, count * size)
         chains[request_id] = hashing.block_hashes(tokens, size, extra_keys(timeline, moment, request_id))
-    return {block_id: chains[request_id][index] for block_id, (request_id, index) in state.cached_from.items()}
+    return {block_id: chains[request_id][index] for block_id, (request_id, index) in published}

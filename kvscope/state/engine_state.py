@@ -10,76 +10,21 @@ Block hashes are kept as they are published, but not in checkpoints (`block_hash
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
-from typing import Literal, assert_never
+from typing import assert_never
 
 from kvscope import events as ev
 from kvscope.errors import RecordingError
-
-RequestStatus = Literal["WAITING", "RUNNING", "PREEMPTED", "FINISHED", "ABORTED"]
-
-NULL_BLOCK = 0
+from kvscope.state import block_events
+from kvscope.state.block_events import NULL_BLOCK
+from kvscope.state.block_origins import BlockOrigins, Origin
+from kvscope.state.free_queue import FreeQueue
+from kvscope.state.request_state import RequestState, RequestStatus
 
 
 class StateError(RecordingError):
     """An event contradicts the state before it."""
-
-
-@dataclass(slots=True)
-class RequestState:
-    """What is known of one request after the events so far. Steps are step numbers, None where it has not happened."""
-
-    request_id: str
-    arrival_step: int
-    num_prompt_tokens: int
-    max_tokens: int
-    priority: int = 0
-    arrival_time: float = 0.0
-    cache_salt: str | None = None
-    lora_name: str | None = None
-    status: RequestStatus = "WAITING"
-    num_tokens: int = 0
-    """Prompt plus output."""
-    num_computed_tokens: int = 0
-    block_ids: list[int] = field(default_factory=list)
-    num_cached_blocks: int = 0
-    """How many leading blocks of the table are published (or were hit)."""
-    draft_token_ids: tuple[int, ...] = ()
-    num_prefill_tokens: int = 0
-    """Tokens that existed at its last admission: up to here it computes a prefill, from here on it decodes."""
-    num_hit_tokens: int = 0
-    """Of its last admission."""
-    num_own_hit_tokens: int = 0
-    num_preemptions: int = 0
-    num_lost_tokens: int = 0
-    """Computed tokens thrown away by all its preemptions."""
-    waiting_since_step: int = 0
-    first_admitted_step: int | None = None
-    admitted_step: int | None = None
-    first_token_step: int | None = None
-    finished_step: int | None = None
-    finish_reason: str | None = None
-
-    @property
-    def num_output_tokens(self) -> int:
-        return self.num_tokens - self.num_prompt_tokens
-
-    @property
-    def is_prefilling(self) -> bool:
-        """True while it computes tokens that existed when it was admitted."""
-        return self.num_computed_tokens < self.num_prefill_tokens
-
-    def copy(self) -> RequestState:
-        """Returns a copy that shares nothing mutable with this one."""
-        copy = RequestState(*_request_fields(self))
-        copy.block_ids = self.block_ids.copy()
-        return copy
-
-
-_request_fields = attrgetter(*(each.name for each in dataclasses.fields(RequestState)))
 
 
 @dataclass(slots=True)
@@ -108,11 +53,13 @@ class EngineState:
     """In queue order, head first."""
     running: list[str] = field(default_factory=list)
     """In admission order."""
-    free_queue: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    free_queue: FreeQueue = field(default_factory=FreeQueue)
     """Head (next to be taken) first."""
     ref_cnts: list[int] = field(default_factory=list)
-    """By block id."""
-    cached_from: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """By block id. Blocks with 0, but for the null block and those that are lost, stand in the free queue."""
+    lost_blocks: set[int] = field(default_factory=set)
+    """Nobody holds them, and they did not come back to the free queue: the engine, or its events, lost them."""
+    cached_from: BlockOrigins = field(default_factory=BlockOrigins)
     """Each published block: the request that computed it, and its index in that request's table."""
     block_hashes: dict[int, int] = field(default_factory=dict)
     duplicate_groups: dict[int, dict[int, None]] = field(default_factory=dict)
@@ -123,7 +70,7 @@ class EngineState:
     num_cached_free_blocks: int = 0
     """Free, but still hittable: lost when they are allocated."""
     step_tokens: StepTokens = field(default_factory=StepTokens)
-    evicted_from: dict[int, tuple[str, int]] = field(default_factory=dict)
+    evicted_from: dict[int, Origin] = field(default_factory=dict)
     """Each block evicted in the current step: who had computed it, as in `cached_from` before."""
     ended_ids: list[str] = field(default_factory=list)
     """Requests that ended in the current step; forgotten when the next begins."""
@@ -140,6 +87,11 @@ class EngineState:
     @property
     def num_live_blocks(self) -> int:
         return self.num_usable_blocks - len(self.free_queue)
+
+    def is_free(self, block_id: int) -> bool:
+        """True where the block stands in the free queue."""
+        is_known = NULL_BLOCK < block_id < len(self.ref_cnts)
+        return is_known and not self.ref_cnts[block_id] and block_id not in self.lost_blocks
 
     def begin_step(self, step: int) -> None:
         """Forgets what belonged to the step before. To be called before the step's first event."""
@@ -176,18 +128,18 @@ class EngineState:
             case ev.StepStarted():
                 self.token_budget = event.token_budget
             case ev.BlockAllocated():
-                self._block_allocated(event)
+                block_events.block_allocated(self, event)
             case ev.BlockCached():
-                self._block_cached(event)
+                block_events.block_cached(self, event)
             case ev.BlockEvicted():
-                self._forget_hashes(event.block_ids, self.evicted_from)
+                block_events.forget_hashes(self, event.block_ids, self.evicted_from)
             case ev.BlockTouched():
-                self._block_touched(event)
+                block_events.block_touched(self, event)
             case ev.BlockReleased():
-                self._block_released(event)
+                block_events.block_released(self, event)
             case ev.BlockUncached():
-                self._forget_hashes(event.block_ids, {})
-                self._recount_cached(event.request_id)
+                block_events.forget_hashes(self, event.block_ids, {})
+                block_events.recount_cached(self, event.request_id)
             case ev.RequestArrived():
                 self._request_arrived(event)
             case ev.RequestAdmitted() | ev.RequestResumed():
@@ -229,7 +181,8 @@ class EngineState:
     def _engine_configured(self, event: ev.EngineConfigured) -> None:
         self.config = event
         self.ref_cnts = [0] * event.num_gpu_blocks
-        self.free_queue = OrderedDict.fromkeys(range(NULL_BLOCK + 1, event.num_gpu_blocks))
+        self.free_queue = FreeQueue(range(NULL_BLOCK + 1, event.num_gpu_blocks))
+        self.cached_from = BlockOrigins.of_pool(event.num_gpu_blocks)
 
     def _request_arrived(self, event: ev.RequestArrived) -> None:
         if event.request_id in self.requests:
@@ -280,97 +233,6 @@ class EngineState:
         request.draft_token_ids = ()
         self.ended_ids.append(request.request_id)
 
-    def _block_allocated(self, event: ev.BlockAllocated) -> None:
-        ref_cnts, free_queue, cached_from = self.ref_cnts, self.free_queue, self.cached_from
-        take = free_queue.popitem
-        for block_id in event.block_ids:
-            head, _ = take(False)
-            if head != block_id or block_id in cached_from:
-                raise ValueError(
-                    f"block {block_id} is taken, but the head of the free queue is {head}, or it is still cached"
-                )
-            ref_cnts[block_id] = 1
-        self.requests[event.request_id].block_ids.extend(event.block_ids)
-
-    def _block_touched(self, event: ev.BlockTouched) -> None:
-        for block_id, ref_cnt in zip(event.block_ids, event.ref_cnts, strict=True):
-            if ref_cnt == 1:
-                del self.free_queue[block_id]
-                if block_id in self.cached_from:
-                    self.num_cached_free_blocks -= 1
-            elif ref_cnt == 2:
-                self.num_shared_blocks += 1
-            if self.ref_cnts[block_id] != ref_cnt - 1:
-                raise ValueError(f"block {block_id} has ref_cnt {self.ref_cnts[block_id]}, not {ref_cnt - 1}")
-            self.ref_cnts[block_id] = ref_cnt
-        request = self.requests[event.request_id]
-        request.block_ids.extend(event.block_ids)
-        request.num_cached_blocks = len(request.block_ids)
-
-    def _block_released(self, event: ev.BlockReleased) -> None:
-        ref_cnts, free_queue, cached_from = self.ref_cnts, self.free_queue, self.cached_from
-        request = self.requests[event.request_id]
-        released = len(event.freed_to_head) + len(event.freed_to_tail) + len(event.still_held)
-        if released != len(request.block_ids):
-            raise ValueError(f"{event.request_id} holds {len(request.block_ids)} blocks, not {released}")
-        freed = event.freed_to_head + event.freed_to_tail
-        num_free = len(free_queue)
-        for block_id in freed:
-            if ref_cnts[block_id] != 1:
-                raise ValueError(f"block {block_id} is freed with ref_cnt {ref_cnts[block_id]}")
-            ref_cnts[block_id] = 0
-            free_queue[block_id] = None
-        for block_id in reversed(event.freed_to_head):
-            free_queue.move_to_end(block_id, last=False)
-        if len(free_queue) != num_free + len(freed):
-            raise ValueError(f"one of {freed} is freed that was free already")
-        self.num_cached_free_blocks += sum(map(cached_from.__contains__, freed))
-        for block_id in event.still_held:
-            ref_cnts[block_id] -= 1
-            if ref_cnts[block_id] == 1:
-                self.num_shared_blocks -= 1
-        request.block_ids = []
-        request.num_cached_blocks = 0
-
-    def _block_cached(self, event: ev.BlockCached) -> None:
-        request = self.requests[event.request_id]
-        end = event.first_index + len(event.block_ids)
-        if tuple(request.block_ids[event.first_index : end]) != event.block_ids:
-            raise ValueError(f"{event.block_ids} are not blocks {event.first_index}… of {event.request_id}")
-        request_id, cached_from, block_hashes = event.request_id, self.cached_from, self.block_hashes
-        for index, block_id, block_hash in zip(
-            range(event.first_index, end), event.block_ids, event.block_hashes, strict=True
-        ):
-            cached_from[block_id] = (request_id, index)
-            block_hashes[block_id] = block_hash
-        for block_id, first_id in zip(event.block_ids, event.duplicate_of, strict=False):
-            if first_id != NULL_BLOCK:
-                group = self.duplicate_groups.setdefault(first_id, {first_id: None})
-                group[block_id] = None
-                self.duplicate_groups[block_id] = group
-        request.num_cached_blocks = end
-
-    def _forget_hashes(self, block_ids: tuple[int, ...], forgotten: dict[int, tuple[str, int]]) -> None:
-        """Enters into `forgotten` what `cached_from` said of the blocks."""
-        ref_cnts, groups = self.ref_cnts, self.duplicate_groups
-        cached_from, block_hashes = self.cached_from, self.block_hashes
-        for block_id in block_ids:
-            forgotten[block_id] = cached_from.pop(block_id)
-            block_hashes.pop(block_id, None)
-            if not ref_cnts[block_id]:
-                self.num_cached_free_blocks -= 1
-            if block_id in groups:
-                del groups.pop(block_id)[block_id]
-
-    def _recount_cached(self, request_id: str) -> None:
-        """Un-published blocks are the last published ones of a table: the count stops before the first of them."""
-        request = self.requests.get(request_id)
-        if request is not None:
-            count = 0
-            while count < len(request.block_ids) and request.block_ids[count] in self.cached_from:
-                count += 1
-            request.num_cached_blocks = count
-
     def _tokens_scheduled(self, event: ev.TokensScheduled) -> None:
         requests, tokens = self.requests, self.step_tokens
         prefill = decode = 0
@@ -414,7 +276,8 @@ class EngineState:
             running=list(self.running),
             free_queue=self.free_queue.copy(),
             ref_cnts=list(self.ref_cnts),
-            cached_from=dict(self.cached_from),
+            lost_blocks=set(self.lost_blocks),
+            cached_from=self.cached_from.copy(),
             block_hashes=dict(self.block_hashes),
             duplicate_groups=groups,
             step_tokens=dataclasses.replace(self.step_tokens),
