@@ -8,9 +8,10 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
+from kvscope.errors import RecordingError
 from kvscope.events import Event
 from kvscope.state import EngineState
 
@@ -20,14 +21,18 @@ _MAX_REMEMBERED_STEPS = 256
 _CHECKPOINT_COSTS_STEPS = 24
 """Decoding a checkpoint takes about as long as folding so many steps."""
 
-_STOP_EVERY_STEPS = 12
-"""A state is kept every so many steps on the way to a step further back: copying one costs about as much as folding so
-many steps, and a fraction of decoding a checkpoint."""
+_STOP_EVERY_STEPS = 8
+"""A state is kept at least so many steps behind another, on the way to a step further back: copying one costs about as
+much as folding so many steps whose events are remembered."""
 
-_MAX_STOPS = 3
-"""Kept states: a few megabytes each where the pool is large."""
+_STOPS_ON_A_WAY = 7
+"""A longer way has them further apart."""
 
-_KEPT_STEPS = (_MAX_STOPS - 1) * _STOP_EVERY_STEPS
+_MAX_STOPS = 12
+"""Kept states, about a megabyte each where the pool has 32,768 blocks."""
+
+_LONGEST_STEP_BACK = 12
+"""Who goes so far back at once is taken to walk, and soon to go further: keys move by one or ten steps."""
 
 
 class StateSource(Protocol):
@@ -57,7 +62,7 @@ class StateCursor:
         self._state: EngineState | None = None
         self._events: OrderedDict[int, Sequence[Event]] = OrderedDict()
         self._stops: list[EngineState] = []
-        """Copies made on the last way back, the latest step last."""
+        """Copies made on ways back, or prepared."""
 
     def at(self, step: int) -> tuple[EngineState, Sequence[Event]]:
         """Returns the state after a step, and its events. The state is the cursor's own until the next call.
@@ -72,30 +77,53 @@ class StateCursor:
             self._state = state
         return state, self._events[step]
 
+    def prepare(self, step: int) -> None:
+        """Makes a later look at a step, or at one shortly before it, quick. The state of the last `at` stays valid.
+
+        Silent where the recording is damaged: the look itself will say so.
+        """
+        start = self._source.checkpoint_step_before(step)
+        stop = self._stop_before(step, start)
+        if stop is None or step - stop.step > 2 * _STOP_EVERY_STEPS:
+            with suppress(RecordingError), _collector_paused():
+                self._folded_with_stops(self._beginning(step, start), step)
+
     def _moved(self, state: EngineState | None, step: int) -> EngineState:
         """Returns the state after a step, by the shortest way."""
         start = self._source.checkpoint_step_before(step)  # before it: a step's own facts come from its events
-        walks_back = state is not None and step < state.step <= step + _STOP_EVERY_STEPS
-        if state is None or not start - _CHECKPOINT_COSTS_STEPS <= state.step < step:
-            state = self._stop_before(step, start) or self._source.state_at_checkpoint(start)
-            if walks_back:
-                self._keep(state)
-        for folded, events in self._steps(state.step + 1, step):
-            state.apply_step(folded, events)
-            if walks_back and folded % _STOP_EVERY_STEPS == 0 and folded < step < folded + _KEPT_STEPS:
-                self._keep(state)
-        return state
+        if state is not None and start - _CHECKPOINT_COSTS_STEPS <= state.step < step:
+            return self._folded(state, step)
+        walks_back = state is not None and step < state.step <= step + _LONGEST_STEP_BACK
+        state = self._beginning(step, start)
+        return self._folded_with_stops(state, step) if walks_back else self._folded(state, step)
+
+    def _beginning(self, step: int, start: int) -> EngineState:
+        """Returns a new state before a step: the last that is kept, or as the checkpoint at `start` has it."""
+        stop = self._stop_before(step, start)
+        return self._source.state_at_checkpoint(start) if stop is None else stop.copy()
 
     def _stop_before(self, step: int, start: int) -> EngineState | None:
-        """Returns a copy of the last kept state before a step, None where the checkpoint at `start` is as near."""
-        stops = [stop for stop in self._stops if start <= stop.step < step]
-        return stops[-1].copy() if stops else None
+        """Returns the last kept state before a step, None where there is none behind the checkpoint at `start`."""
+        stops = (stop for stop in self._stops if start <= stop.step < step)
+        return max(stops, key=lambda stop: stop.step, default=None)
 
-    def _keep(self, state: EngineState) -> None:
-        """Keeps a copy; those that are kept already and near stay with it."""
-        if all(stop.step != state.step for stop in self._stops):
-            near = [stop for stop in self._stops if abs(stop.step - state.step) <= _KEPT_STEPS]
-            self._stops = sorted([*near, state.copy()], key=lambda stop: stop.step)[:_MAX_STOPS]
+    def _folded(self, state: EngineState, step: int) -> EngineState:
+        """Folds a state on to a step and returns it."""
+        for folded, events in self._steps(state.step + 1, step):
+            state.apply_step(folded, events)
+        return state
+
+    def _folded_with_stops(self, state: EngineState, step: int) -> EngineState:
+        """Folds a state on to a step and returns it. Keeps copies on the way, and of the others those near it."""
+        begin = state.step
+        every = max(_STOP_EVERY_STEPS, -(-(step - begin) // _STOPS_ON_A_WAY))
+        for folded, events in self._steps(begin + 1, step):
+            if (folded - 1 - begin) % every == 0 and all(stop.step != state.step for stop in self._stops):
+                self._stops.append(state.copy())
+            state.apply_step(folded, events)
+        self._stops.sort(key=lambda stop: abs(stop.step - step))
+        del self._stops[_MAX_STOPS:]
+        return state
 
     def _steps(self, first_step: int, last_step: int) -> Iterator[tuple[int, Sequence[Event]]]:
         """Yields the steps, those remembered without asking for them."""
