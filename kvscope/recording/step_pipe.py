@@ -37,7 +37,7 @@ _END_FRAME = _FRAME.pack(_END, 0)
 _PAUSE_S = 0.01
 """Between two looks for steps: what a crash of the engine's process loses."""
 
-_WAIT_AFTER_S = 1.0
+_WAIT_AFTER_S = 5.0
 
 _READ_BYTES = _WRITE_BYTES = 1 << 20
 
