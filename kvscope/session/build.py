@@ -138,7 +138,7 @@ def _open_recorder(options: EngineOptions) -> tuple[ev.EventSink, Callable[[], N
     path = Path(options.recording)
     if options.replaces_recording:
         remove_recording(path)
-    recorder = Recorder(path)
+    recorder = Recorder(path, in_own_process=True)
     return recorder, recorder.close
 
 
