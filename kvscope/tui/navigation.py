@@ -83,7 +83,13 @@ class Navigation:
         self._app.show_soon()
 
     def zoom(self, *, is_finer: bool) -> None:
-        self._model.zoom(is_finer=is_finer)
+        if not self._model.zoom(is_finer=is_finer):
+            self._app.say(f"the whole run is shown: {self._app.keys.shown('z')} goes back to single steps")
+        self._app.show_soon()
+
+    def swap_whole_run(self) -> None:
+        """The whole run on one page of the timeline, and single steps again."""
+        self._model.swap_whole_run()
         self._app.show_soon()
 
     def go_back(self) -> None:

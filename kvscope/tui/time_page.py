@@ -10,7 +10,7 @@ from kvscope.analysis.history import request_history, turns
 from kvscope.errors import KvscopeError
 from kvscope.replay.timeline import Moment, StepSummary, Timeline
 from kvscope.tui.view.life import Deed, ScheduledIndex, by_column, deeds_of, sampled_deeds
-from kvscope.tui.view.window import Window, next_zoom, page
+from kvscope.tui.view.window import Window, fitting_zoom, next_zoom, page
 
 MAX_LIFE_STEPS = 4_000
 """A life line over more steps than this is drawn from the request's turning points alone."""
@@ -49,9 +49,25 @@ class TimePage:
     def last_step(self) -> int:
         return -1 if self.timeline is None else self.timeline.last_step
 
-    def zoom(self, *, is_finer: bool) -> None:
-        """Shows more or fewer steps in a column of the timeline."""
-        self.steps_per_column = min(next_zoom(self.steps_per_column, is_finer=is_finer), MAX_STEPS_PER_COLUMN)
+    @property
+    def whole_run_zoom(self) -> int:
+        """Steps a column with which the whole run is shown, on a page as wide as the last one."""
+        if self.window is None or self.last_step < 0:
+            return MAX_STEPS_PER_COLUMN
+        return min(fitting_zoom(self.first_step, self.last_step, self.window.num_columns), MAX_STEPS_PER_COLUMN)
+
+    def zoom(self, *, is_finer: bool) -> bool:
+        """Shows more or fewer steps in a column of the timeline; False where the whole run is shown already."""
+        if not is_finer and self.steps_per_column >= self.whole_run_zoom:
+            return False
+        self.steps_per_column = next_zoom(self.steps_per_column, is_finer=is_finer)
+        self.version += 1
+        return True
+
+    def swap_whole_run(self) -> None:
+        """Shows the whole run; where it is shown, single steps again."""
+        is_whole = self.steps_per_column == self.whole_run_zoom
+        self.steps_per_column = 1 if is_whole else self.whole_run_zoom
         self.version += 1
 
     def turn_page(self, num_columns: int) -> Window:

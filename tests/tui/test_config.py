@@ -209,11 +209,11 @@ def configured(text: str) -> KvscopeApp:
 
 async def test_keys_do_what_they_are_configured_to_do_and_no_longer_what_they_did() -> None:
     app = configured(
-        '[keys]\ntime.back = "z"\ntime.goto = "/"\nevents.search = ":"\nmove.up = ["n", "up"]\nevents.next = "J"'
+        '[keys]\ntime.back = "K"\ntime.goto = "/"\nevents.search = ":"\nmove.up = ["n", "up"]\nevents.next = "J"'
     )
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        await pilot.press("z", "left", "h", "z")
+        await pilot.press("K", "left", "h", "K")
         await settle(pilot)
         assert app.model.step == 64
         await pilot.press("slash", "1", "2", "enter")
@@ -249,14 +249,14 @@ async def test_a_place_with_its_own_meaning_of_a_key_has_it_on_the_configured_on
 
 async def test_help_footer_palette_and_messages_show_the_configured_keys() -> None:
     app = configured(
-        '[keys]\ntime.back = ["z", "left"]\nkeep.bookmark = "f5"\nlook.compare = "c"\nlook.divergence = []'
+        '[keys]\ntime.back = ["K", "left"]\nkeep.bookmark = "f5"\nlook.compare = "c"\nlook.divergence = []'
     )
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        assert "z → step" in shown(app.main_screen.footer.lines)
+        assert "K → step" in shown(app.main_screen.footer.lines)
         palette = {command.title: command.help for command in app.get_system_commands(app.screen)}
         assert palette["Bookmark the step, with a note"] == "key f5"
-        assert palette["One step back"] == "key z ←"
+        assert palette["One step back"] == "key K ←"
         assert palette["Choose the events of n and N"] == "key e"
         assert palette["Where two recordings part"] == "key —"
         await pilot.press("apostrophe", "c")
@@ -266,7 +266,7 @@ async def test_help_footer_palette_and_messages_show_the_configured_keys() -> No
         assert isinstance(app.screen, TextModal)
         lines = [" ".join(line.split()) for line in shown(app.screen._lines).splitlines()]
         told = " | ".join(lines)
-        assert "z ← one step back" in told
+        assert "K ← one step back" in told
         assert "f5 bookmark the step, with a note" in told
         assert "ctrl+g picture of the screen (SVG)" in told
 

@@ -38,6 +38,7 @@ class TimeScreen(ClosesOnce[None]):
         Binding("colon", "goto", "go to a step, time, request or block", show=False, id="time.goto"),
         Binding("plus,equals_sign", "zoom(True)", "fewer steps a column", show=False, id="time.zoom_in"),
         Binding("minus", "zoom(False)", "more steps a column", show=False, id="time.zoom_out"),
+        Binding("z", "whole_run", "the whole run, and single steps again", show=False, id="time.whole_run"),
         Binding("n", "event(1)", "next event", show=False, id="events.next"),
         Binding("N", "event(-1)", "previous event", show=False, id="events.previous"),
         Binding("e", "event_kinds", "choose the events of n and N", show=False, id="events.kinds"),
@@ -122,6 +123,9 @@ class TimeScreen(ClosesOnce[None]):
 
     def action_zoom(self, is_finer: bool) -> None:
         self.kvscope.navigation.zoom(is_finer=is_finer)
+
+    def action_whole_run(self) -> None:
+        self.kvscope.navigation.swap_whole_run()
 
     def action_goto(self) -> None:
         self.kvscope.navigation.ask_goto()

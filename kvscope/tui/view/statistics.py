@@ -19,7 +19,7 @@ from kvscope.tui.view.entries import Entry, heading
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import EMPTY, Line, Span, Target, cut_line, line_width, merge, sentence_line
 from kvscope.tui.view.step import TONE_ROLES
-from kvscope.tui.view.window import Window, next_zoom
+from kvscope.tui.view.window import Window, fitting_zoom
 
 LABEL_COLUMNS = 14
 NUM_BARS = 8
@@ -178,9 +178,7 @@ def next_finding(findings: Sequence[Finding], step: int, direction: int) -> int 
 
 def whole_run(first_step: int, last_step: int, num_columns: int) -> Window:
     """Returns the page that shows all steps, in as few steps a column as fit."""
-    per_column = 1
-    while (last_step - first_step) // per_column + 2 > num_columns:
-        per_column = next_zoom(per_column, is_finer=False)
+    per_column = fitting_zoom(first_step, last_step, num_columns)
     return Window(first_step - first_step % per_column, num_columns, per_column)
 
 

@@ -37,6 +37,14 @@ def next_zoom(steps_per_column: int, *, is_finer: bool) -> int:
     return {1: power // 2, 2: power, 5: 2 * power}[leading]
 
 
+def fitting_zoom(first_step: int, last_step: int, num_columns: int) -> int:
+    """Returns the fewest steps a column with which the whole run stands on one page."""
+    steps_per_column = 1
+    while (last_step - first_step) // steps_per_column + 2 > num_columns > 1:
+        steps_per_column = next_zoom(steps_per_column, is_finer=False)
+    return steps_per_column
+
+
 def page(
     step: int,
     first_step: int,
@@ -62,6 +70,8 @@ def page(
         wanted = last_step + 1 - span if step > last_step - span else step - span // 2
         if previous is not None and step in previous:  # zoomed: the cursor's column stays
             wanted = step - previous.column(step) * num_columns // previous.num_columns * steps_per_column
+        if last_step - first_step < span - steps_per_column:  # all of it
+            wanted = first_step
     elif step >= previous.end_step:
         wanted = step - span // 4
     else:
