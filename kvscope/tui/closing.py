@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TypeVar
 
 from textual.await_complete import AwaitComplete
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen
+
+from kvscope.tui.wheel import HearsWheel
 
 T = TypeVar("T")
 
 
-class ClosesOnce(Screen[T]):
+class ClosesOnce(HearsWheel[T]):
     """A screen whose `dismiss` takes itself away and nothing else."""
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:

@@ -18,6 +18,12 @@ from kvscope.tui.view.help import KeyHelp, help_lines
 if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
 
+MOUSE = (
+    KeyHelp("move", "click", "select; twice: open; timeline: go there"),
+    KeyHelp("move", "wheel", "rows; timeline: time, with ctrl zoom"),
+)
+"""What the mouse does in every place."""
+
 
 class KeyGuide:
     """The keys of the place that is looked at."""
@@ -37,7 +43,7 @@ class KeyGuide:
             for binding in (*key_bindings(screen), *app_bindings())
         ]
         more = screen.more_help if isinstance(screen, TimeScreen) else ()
-        return [*keys, *more, KeyHelp("leave", "ctrl+p", "palette: everything by name")]
+        return [*keys, *more, *MOUSE, KeyHelp("leave", "ctrl+p", "palette: everything by name")]
 
     def commands(self, screen: Screen[object]) -> Iterator[SystemCommand]:
         """Yields everything that has a key, what parts of the screen have beside keys, and the themes."""

@@ -206,13 +206,13 @@ class MainScreen(TimeScreen):
 
     def action_walk(self, num_rows: int) -> None:
         model = self.model
-        if self.step_panel.has_focus:
+        if self.focused is self.step_panel:
             self.step_panel.move(num_rows)
             return
-        if self.pool_panel.has_focus:
+        if self.focused is self.pool_panel:
             if model.block_id is not None:
                 model.choose_block(self.pool_panel.beside(model.block_id, num_rows=num_rows))
-        elif self.request_panel.has_focus:
+        elif self.focused is self.request_panel:
             self._walk_table(num_rows)
         else:
             model.select_by(num_rows)

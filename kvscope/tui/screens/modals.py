@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_ROWS = 4
 
+WHEEL_LINES = 3
 
 class Box(Vertical):
     """The frame of a modal."""
@@ -142,6 +143,10 @@ class TextModal(Modal[None]):
         self._show()
 
     def action_scroll(self, num_lines: int) -> None:
+    def action_walk(self, num_rows: int) -> None:
+        """A notch of the wheel scrolls some lines."""
+        self.action_scroll(WHEEL_LINES * num_rows)
+
         self._first += num_lines
         self._show()
 

@@ -82,7 +82,7 @@ class Place(TimeScreen):
 
     @property
     def focused_list(self) -> JumpPanel | None:
-        return next((panel for panel in self.lists if panel.has_focus), None)
+        return next((panel for panel in self.lists if panel is self.focused), None)
 
     def action_other_panel(self, direction: int) -> None:
         shown = [panel for panel in self.lists if panel.display]

@@ -90,7 +90,7 @@ class RequestScreen(TimeScreen):
             self.table_panel.focus()
 
     def action_walk(self, num_rows: int) -> None:
-        if self.happenings.has_focus:
+        if self.focused is self.happenings:
             self.happenings.move(num_rows)
             return
         model = self.model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -25,6 +26,9 @@ class LinesView(Widget):
 
     ALLOW_SELECT = False
 
+    SHOWS_TIME: ClassVar[bool] = False
+    """Its columns are steps."""
+
     class Followed(Message):
         """A click on something that has an identity."""
 
@@ -41,6 +45,15 @@ class LinesView(Widget):
             self.row = row
             self.column = column
             self.chain = chain
+
+    class Turned(Message):
+        """The wheel was turned over the view: positive towards the end."""
+
+        def __init__(self, view: LinesView, num_notches: int, *, is_with_ctrl: bool) -> None:
+            super().__init__()
+            self.view = view
+            self.num_notches = num_notches
+            self.is_with_ctrl = is_with_ctrl
 
     def __init__(self, *, id: str | None = None, is_ascii: bool = False) -> None:
         super().__init__(id=id)
@@ -138,6 +151,16 @@ class LinesView(Widget):
             self.post_message(self.Followed(target))
         else:
             self.post_message(self.Clicked(self, offset.y, offset.x, event.chain))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self._turned(event, 1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self._turned(event, -1)
+
+    def _turned(self, event: events.MouseEvent, num_notches: int) -> None:
+        event.stop()
+        self.post_message(self.Turned(self, num_notches, is_with_ctrl=event.ctrl))
 
 
 def _row(lines: Sequence[Line], row: int) -> Line:

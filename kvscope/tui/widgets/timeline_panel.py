@@ -20,6 +20,7 @@ class TimelinePanel(Panel):
     """When: tokens, blocks, marks and one request's life over a page of steps."""
 
     SHOWS_LIFE = True
+    SHOWS_TIME = True
     FOCUS_ON_CLICK = False
     """A click seeks; what has the focus keeps it."""
 
