@@ -38,6 +38,7 @@ from kvscope.tui.markers import Markers
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.navigation import Navigation
 from kvscope.tui.notes import Notes
+from kvscope.tui.painting import Painter
 from kvscope.tui.pictures import Pictures
 from kvscope.tui.places import Places
 from kvscope.tui.prompting import Prompting
@@ -125,6 +126,7 @@ class KvscopeApp(App[None]):
         self.notes = Notes(self)
         self.leaving = Leaving(self)
         self.held_key = HeldKey()
+        self.painter = Painter(self)
         self.key_guide = KeyGuide(self)
         self.markers = Markers(self, open_timeline)
         self.pictures = Pictures(self, config.screenshots_folder or default_screenshots_folder())
@@ -136,8 +138,8 @@ class KvscopeApp(App[None]):
         self._initial_step = initial_step
         self._open_timeline = open_timeline
         self._is_show_pending = False
-        self._has_shown = False
-        """Something was shown since the last look for news."""
+        self._has_worked = False
+        """A key was heard, or something shown, since the last look for news."""
         self._collector = LeisurelyCollector()
         self._last_status: EngineStatus | None = None
 
@@ -183,6 +185,7 @@ class KvscopeApp(App[None]):
     async def on_event(self, event: events.Event) -> None:
         """Keys go through `TypedAhead`, everything else as ever."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            self._has_worked = True
             self.markers.hear_key()
             await self.typed_ahead.take(event)
         else:
@@ -204,8 +207,8 @@ class KvscopeApp(App[None]):
             self.show_soon()
         self.markers.look()
         self.leaving.look()
-        self._collector.look(has_work=self._has_shown or self._is_show_pending)
-        self._has_shown = False
+        self._collector.look(has_work=self._has_worked or self._is_show_pending)
+        self._has_worked = False
 
     def note_status(self) -> bool:
         """Takes notice of the engine's condition; True where it changed."""
@@ -236,7 +239,7 @@ class KvscopeApp(App[None]):
 
     def show_now(self) -> None:
         """Reads the wanted step and brings the top place up to date."""
-        self._is_show_pending, self._has_shown = False, True
+        self._is_show_pending, self._has_worked = False, True
         self.model.load()
         for screen in reversed(self.screen_stack):
             if isinstance(screen, TimeScreen):
@@ -249,10 +252,11 @@ class KvscopeApp(App[None]):
         if self.model.read_ahead(READ_AHEAD_STEPS):
             self.set_timer(0.01, lambda: self._read_ahead(has_read=True), name="read ahead")
         elif has_read and self.screen_stack and self.model.take_new_life():  # else the screen has just been left
-            for panel in self.screen.query(Panel):
-                if panel.SHOWS_LIFE:
-                    panel.invalidate()
-                    panel.show()
+            with self.painter.together():
+                for panel in self.screen.query(Panel):
+                    if panel.SHOWS_LIFE:
+                        panel.invalidate()
+                        panel.show()
 
     # Places
 

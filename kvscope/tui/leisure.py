@@ -1,25 +1,27 @@
 """Garbage collection between the keys: Python's own would stop the screen for up to 60 ms, in the midst of a key.
 
-What the screen starts with is never looked through again. What a key made is looked through soon after it, which takes
-a millisecond or two; the rest when nobody waits, the older the more seldom. Where there is no leisure for long (a key
-is held, an engine is quick) it is done all the same, so that memory stays bounded.
+Keys make next to no garbage that only the collector finds, a place that closes makes some; a state of a large pool
+takes milliseconds to be looked through. So nothing is looked through but what has come since the last time, when much
+has, and when nobody has pressed a key for a while. What has outlived that is looked through again, with all the rest,
+in a long pause. Where there is no pause for hours (an engine is quick) it is done all the same, so that memory stays
+bounded.
 """
 
 from __future__ import annotations
 
 import gc
 
-_YOUNG_OBJECTS = 2_000
-"""About what two keys make."""
+NUM_OBJECTS = 20_000
+"""More than there were, garbage among them: some megabytes, and some milliseconds of the collector."""
 
-_COLLECTIONS = 10
-"""After so many collections of one age, the next older objects are looked through where there is leisure."""
+MAX_OBJECTS = 1_000_000
+"""So many wait for no pause."""
 
-_MAX_COLLECTIONS = 200
-"""And after so many where there is none."""
+PAUSE, LONG_PAUSE = 16, 160
+"""Looks without work, one after another, that make a pause and a long one: a second, and ten."""
 
-_LEISURE, _LONG_LEISURE = 3, 16
-"""Looks without work, one after another, that make a leisure and a longer one: a fifth of a second, and a second."""
+NUM_COLLECTIONS = 5
+"""After so many, a long pause is used to look through everything."""
 
 
 class LeisurelyCollector:
@@ -27,7 +29,9 @@ class LeisurelyCollector:
 
     def __init__(self) -> None:
         self._is_started = False
-        self._leisure = 0
+        self._num_idle_looks = 0
+        self._num_collections = 0
+        """Since everything was looked through."""
 
     def start(self) -> None:
         """To be called once the screen stands."""
@@ -47,11 +51,15 @@ class LeisurelyCollector:
         """Collects where there is leisure and reason for it, or where it cannot wait."""
         if not self._is_started:
             return
-        self._leisure = 0 if has_work else self._leisure + 1
-        num_objects, num_young, num_middle = gc.get_count()
-        if num_middle > (_COLLECTIONS if self._leisure >= _LONG_LEISURE else _MAX_COLLECTIONS):
-            gc.collect()
-        elif num_young > (_COLLECTIONS if self._leisure >= _LEISURE else _MAX_COLLECTIONS):
-            gc.collect(1)
-        elif num_objects > _YOUNG_OBJECTS:
-            gc.collect(0)
+        self._num_idle_looks = 0 if has_work else self._num_idle_looks + 1
+        if self._num_idle_looks >= LONG_PAUSE and self._num_collections >= NUM_COLLECTIONS:
+            gc.unfreeze()
+            self._collect()
+            self._num_collections = 0
+        elif gc.get_count()[0] > (NUM_OBJECTS if self._num_idle_looks >= PAUSE else MAX_OBJECTS):
+            self._collect()
+
+    def _collect(self) -> None:
+        gc.collect()
+        gc.freeze()
+        self._num_collections += 1

@@ -1,4 +1,4 @@
-"""Garbage collection waits for leisure, but not for ever."""
+"""Garbage collection waits for a pause, but not for ever."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvscope.tui.leisure import LeisurelyCollector
+from kvscope.tui import leisure
+from kvscope.tui.leisure import LONG_PAUSE, NUM_COLLECTIONS, NUM_OBJECTS, PAUSE, LeisurelyCollector
 
 
 class _Knot:
@@ -34,58 +35,52 @@ def collector() -> Iterator[LeisurelyCollector]:
     assert gc.get_freeze_count() == 0
 
 
-def test_young_garbage_goes_at_the_next_look(collector: LeisurelyCollector) -> None:
+def look(collector: LeisurelyCollector, num_looks: int, *, has_work: bool = False) -> None:
+    for _ in range(num_looks):
+        collector.look(has_work=has_work)
+
+
+def test_much_garbage_goes_in_a_pause(collector: LeisurelyCollector) -> None:
     assert not gc.isenabled()
-    garbage = _knots(5_000)
-    collector.look(has_work=True)
+    garbage = _knots(NUM_OBJECTS + 1)
+    look(collector, 100, has_work=True)
+    look(collector, PAUSE - 1)
+    look(collector, 1, has_work=True)
+    look(collector, PAUSE - 1)
+    assert garbage() is not None
+    look(collector, 1)
     assert garbage() is None
 
 
 def test_a_little_garbage_is_left(collector: LeisurelyCollector) -> None:
-    garbage = _knots(500)
-    for _ in range(30):
-        collector.look(has_work=False)
+    garbage = _knots(NUM_OBJECTS // 4)
+    look(collector, LONG_PAUSE + 1)
     assert garbage() is not None
 
 
-def _aged(collector: LeisurelyCollector, num_looks: int, *, has_work: bool) -> weakref.ref[_Knot]:
-    """Returns garbage that became garbage after so many looks, each with young garbage of its own."""
-    knot = _Knot()
-    for _ in range(num_looks):
-        _knots(3_000)
-        collector.look(has_work=has_work)
-    return weakref.ref(knot)
-
-
-def test_what_outlived_its_key_waits_for_leisure(collector: LeisurelyCollector) -> None:
-    garbage = _aged(collector, 20, has_work=True)
-    for has_work in (True, False, False, True, False, False):
-        collector.look(has_work=has_work)
+def test_it_does_not_wait_for_ever(collector: LeisurelyCollector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leisure, "MAX_OBJECTS", 2 * NUM_OBJECTS)
+    garbage = _knots(NUM_OBJECTS)
+    look(collector, 1, has_work=True)
     assert garbage() is not None
-    collector.look(has_work=False)
+    _knots(NUM_OBJECTS)
+    look(collector, 1, has_work=True)
     assert garbage() is None
 
 
-def test_it_does_not_wait_for_ever(collector: LeisurelyCollector) -> None:
-    garbage = _aged(collector, 200, has_work=True)
-    assert garbage() is not None
-    for _ in range(2):
-        _knots(3_000)
-        collector.look(has_work=True)
-    assert garbage() is None
-
-
-def test_the_oldest_waits_for_a_long_leisure(collector: LeisurelyCollector) -> None:
+def test_what_has_outlived_collections_waits_for_a_long_pause(collector: LeisurelyCollector) -> None:
     knot = _Knot()
     garbage = weakref.ref(knot)
-    for _ in range(11):
-        _aged(collector, 11, has_work=True)
-        for _ in range(3):
-            collector.look(has_work=False)
+    for _ in range(NUM_COLLECTIONS - 1):
+        _knots(NUM_OBJECTS + 1)
+        look(collector, PAUSE)
+        look(collector, 1, has_work=True)
     del knot
-    collector.look(has_work=True)
-    for _ in range(15):
-        collector.look(has_work=False)
+    look(collector, LONG_PAUSE)
     assert garbage() is not None
-    collector.look(has_work=False)
+    _knots(NUM_OBJECTS + 1)
+    look(collector, 1, has_work=True)
+    look(collector, LONG_PAUSE - 1)
+    assert garbage() is not None
+    look(collector, 1)
     assert garbage() is None

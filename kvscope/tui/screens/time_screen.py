@@ -100,8 +100,9 @@ class TimeScreen(ClosesOnce[None]):
 
     def show(self) -> None:
         """Brings every panel up to date."""
-        for panel in self.query(Panel):
-            panel.show()
+        with self.kvscope.painter.together():
+            for panel in self.query(Panel):
+                panel.show()
 
     def on_screen_resume(self) -> None:
         self.show()

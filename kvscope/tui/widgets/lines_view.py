@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.app import RenderResult
 from textual.filter import ANSIToTruecolor, LineFilter
-from textual.geometry import Region
+from textual.geometry import Region, Spacing
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -19,6 +19,11 @@ from kvscope.analysis.text import cell_width, visible
 from kvscope.tui.palette import span_style
 from kvscope.tui.view.glyphs import to_ascii
 from kvscope.tui.view.lines import EMPTY, Line, Target
+
+if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
+
+_NO_BORDER, _LEFT_BORDER = Spacing(), Spacing(0, 0, 0, 1)
 
 
 class LinesView(Widget):
@@ -61,16 +66,27 @@ class LinesView(Widget):
         self._is_ascii = is_ascii
         self._palette: dict[tuple[str, str], Style] = {}
         self._strips: dict[int, Strip] = {}
+        self._border: Strip | None = None
+        """What stands on the left of each row."""
 
     def set_lines(self, lines: Sequence[Line]) -> None:
         """Shows other lines; paints those rows again that differ."""
         old, self.lines = self.lines, lines
-        width = self.size.width
-        changed = [row for row in range(max(len(old), len(lines))) if _row(old, row) != _row(lines, row)]
+        rows = range(max(len(old), len(lines)))
+        changed = {row: _row(old, row) for row in rows if _row(old, row) != _row(lines, row)}
         for row in changed:
             self._strips.pop(row, None)
-        if changed:
-            self.refresh(*(Region(0, row, width, 1) for row in changed))
+        if changed and not cast("KvscopeApp", self.app).painter.take(self, changed):
+            self.repaint(changed)
+
+    def repaint(self, rows: Iterable[int]) -> None:
+        """Has Textual paint some rows again."""
+        width = self.size.width
+        self.refresh(*(Region(0, row, width, 1) for row in rows))
+
+    def line(self, row: int) -> Line:
+        """Returns what a row shows."""
+        return _row(self.lines, row)
 
     def render(self) -> RenderResult:
         """Never used: `render_line` paints."""
@@ -81,19 +97,25 @@ class LinesView(Widget):
         width = self.size.width
         strip = self._strips.get(y)
         if strip is None or strip.cell_length != width:
-            strip = self._strips[y] = self._painted(_row(self.lines, y), width)
+            strip = self._strips[y] = self._strip(self.line(y), width)
         return strip
 
+    @property
+    def paints_itself(self) -> bool:
+        """Nothing but lines is to be seen of it, with a border at most on their left."""
+        return self.styles.gutter in (_NO_BORDER, _LEFT_BORDER) and self.opacity == 1.0
+
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Returns the rows of a region. Without a border they are the lines as they were painted: the general way of
-        widgets would cut, style and join every row anew."""
-        if self.styles.gutter.totals != (0, 0) or self.opacity != 1.0:
+        """Returns the rows of a region: the lines as they were painted, where the general way of widgets would cut,
+        style and join every row anew."""
+        if not self.paints_itself:
             return super().render_lines(crop)
-        strips = [self.render_line(y) for y in crop.line_range]
-        background = self.background_colors[1]
-        for each in self.get_line_filters():
-            strips = [strip.apply_filter(each, background) for strip in strips]
-        if crop.column_span != (0, self.size.width):
+        strips = [self._filtered(self.render_line(y)) for y in crop.line_range]
+        if self.styles.gutter.left:
+            if self._border is None:
+                [self._border] = super().render_lines(Region(0, 0, 1, 1))
+            strips = [Strip([*self._border, *strip], strip.cell_length + 1) for strip in strips]
+        if crop.column_span != (0, self.outer_size.width):
             strips = [strip.crop(*crop.column_span) for strip in strips]
         return strips
 
@@ -101,7 +123,19 @@ class LinesView(Widget):
         """Returns the filters without that for the sixteen colours of terminals, which themes do not have."""
         return [each for each in super().get_line_filters() if not isinstance(each, ANSIToTruecolor)]
 
-    def _painted(self, line: Line, width: int) -> Strip:
+    def painted(self, line: Line, width: int) -> Strip:
+        """Returns a line in so many cells, as it goes to the terminal."""
+        return self._filtered(self._strip(line, width))
+
+    def _filtered(self, strip: Strip) -> Strip:
+        filters = self.get_line_filters()
+        if filters:
+            background = self.background_colors[1]
+            for each in filters:
+                strip = strip.apply_filter(each, background)
+        return strip
+
+    def _strip(self, line: Line, width: int) -> Strip:
         segments: list[Segment] = []
         used = 0
         for span in line:
@@ -132,6 +166,7 @@ class LinesView(Widget):
         super().notify_style_update()
         self._palette.clear()
         self._strips.clear()
+        self._border = None
 
     def target_at(self, row: int, column: int) -> Target | None:
         """Returns what stands at a cell, None where nothing with an identity does."""

@@ -1,0 +1,188 @@
+"""What a key changes is painted at once, together, and as a whole painting of the screen would have it."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pytest
+from rich.style import Style
+from textual.app import App
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.strip import Strip
+
+from kvscope.analysis.text import cell_width
+from kvscope.replay import MemoryTimeline
+from kvscope.session.bench_terminal import PaintedScreen
+from kvscope.tui.app import KvscopeApp
+from kvscope.tui.painting import PiecesUpdate
+from kvscope.tui.view.changes import Change, change_of
+from kvscope.tui.view.lines import Span
+from tests.tui import scenes
+from tests.tui.scenes import settle
+
+Cell = tuple[str, Style | None]
+
+
+def cells(strip: Strip) -> list[Cell]:
+    """Returns the characters of a strip, one for each cell, and how they look."""
+    found: list[Cell] = []
+    for segment in strip:
+        for char in segment.text:
+            found += [(char, segment.style), ("", segment.style)][: cell_width(char)]
+    return found
+
+
+class Terminal:
+    """Hears what is written to the terminal: as a terminal does, and with its styles."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
+        self.painted = PaintedScreen(*size)
+        self.rows: list[list[Cell]] = []
+        self.num_own = self.num_others = 0
+        self.headers: list[tuple[str, ...]] = []
+        """The steps that header and step panel name, after each painting."""
+        display = App._display
+
+        def _display(app: KvscopeApp, screen: Screen[object], update: Any) -> None:
+            if update is not None:
+                self._hear(app, update)
+            display(app, screen, update)
+
+        monkeypatch.setattr(KvscopeApp, "_display", _display)
+
+    def _hear(self, app: KvscopeApp, update: Any) -> None:
+        self.painted.feed(update.render_segments(app.console).encode())
+        if isinstance(update, PiecesUpdate):
+            self.num_own += 1
+            for column, row, strip in update.pieces:
+                found = cells(strip)
+                self.rows[row][column : column + len(found)] = found
+        else:
+            self.num_others += 1
+        lines = self.painted.lines
+        named = [re.search(r"step +(\d+) */", lines[0]), *(re.search(r"STEP ─ (\d+)", each) for each in lines)]
+        self.headers.append(tuple(match[1] for match in named if match))
+
+    def begin(self, app: KvscopeApp) -> None:
+        """Takes what stands there now for painted."""
+        self.rows = [cells(strip) for strip in app.screen._compositor.render_strips()]
+        self.num_own = self.num_others = 0
+        self.headers.clear()
+
+    def check(self, app: KvscopeApp) -> None:
+        """What was painted is what a painting of everything would show."""
+        whole = app.screen._compositor.render_strips()
+        assert self.painted.lines == [strip.text.rstrip() for strip in whole]
+        assert self.rows == [cells(strip) for strip in whole]
+
+
+def timelines() -> dict[str, MemoryTimeline]:
+    return {"preemption": scenes.preemption()[0], "full pool": scenes.full_pool(), "wide": scenes.wide_text()}
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("name", timelines())
+async def test_pieces_make_the_whole(name: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal(monkeypatch, size)
+    app = scenes.screen(timelines()[name], is_ascii=name == "full pool")
+    chance = random.Random(7)
+    keys = ["left", "right", "H", "L", "j", "k", "0", "$", "v", "s", "plus", "minus", "[", "]"]
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        terminal.begin(app)
+        for key in chance.choices(keys, k=60):
+            await pilot.press(key)
+        await settle(pilot)
+        terminal.check(app)
+        assert terminal.num_own > 20
+        assert terminal.num_others == 0
+
+
+async def test_a_view_that_changes_twice_is_painted_against_what_stood_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal(monkeypatch, (120, 40))
+    app = scenes.screen(scenes.one_request())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        terminal.begin(app)
+        with app.painter.together():
+            app.main_screen.footer.set_lines([line("other", "words")])
+            app.main_screen.footer.set_lines([line("other", "keys")])
+        terminal.check(app)
+        assert terminal.num_own == 1
+
+
+async def test_no_frame_shows_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal(monkeypatch, (120, 40))
+    app = scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        terminal.begin(app)
+        for name in ["left", "h", "j", "left", "H", "w", "left", "right", "escape", "l", "colon", "5", "enter", "left"]:
+            app.post_message(scenes.key(name))
+        await pilot.press("left")
+        await settle(pilot)
+    assert {len(set(steps)) for steps in terminal.headers if steps} == {1}
+    assert terminal.headers[-1] == ("3", "3")
+
+
+async def left_to_textual(pilot: Pilot[None], terminal: Terminal, key: str) -> None:
+    """Presses a key whose changes Textual has to paint, all of them."""
+    app = pilot.app
+    assert isinstance(app, KvscopeApp)
+    terminal.begin(app)
+    await pilot.press(key)
+    await settle(pilot)
+    assert terminal.num_own == 0
+    assert terminal.painted.lines == [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+
+
+async def test_what_lies_over_a_view_stays_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal(monkeypatch, (120, 40))
+    app = scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await settle(pilot)
+        app.say("a message that lies over the pool")
+        await settle(pilot)
+        await left_to_textual(pilot, terminal, "left")
+        assert any("lies over" in line for line in terminal.painted.lines)
+        app.clear_notifications()
+        await settle(pilot)
+        terminal.begin(app)
+        await pilot.press("left", "left")
+        terminal.check(app)
+        assert terminal.num_own == 2
+        await pilot.press("colon")
+        app.navigation.move_by(-1)
+        await settle(pilot)
+        assert terminal.num_own == 2
+        assert any("steps 0 to" in line for line in terminal.painted.lines)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert terminal.painted.lines == [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+
+
+def line(*texts: str) -> tuple[Span, ...]:
+    return tuple(Span(text) for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        (line("ab", "c"), line("ab", "c"), Change(3, (), 0)),
+        (line("ab", "c", "de"), line("ab", "x", "de"), Change(2, line("x"), 1)),
+        (line("ab", "c", "de"), line("ab", "xy", "de"), Change(2, line("xy", "de"), 8)),
+        (line("ab", "c"), line("ab"), Change(2, (), 8)),
+        (line("ab"), line("ab", "c"), Change(2, line("c"), 8)),
+        (line("a", "a"), line("a", "a", "a"), Change(2, line("a"), 8)),
+        (line("首", "c"), line("首", "d"), Change(2, line("d"), 8)),
+        (line("首", "c"), line("都", "c"), Change(0, line("都"), 2)),
+        (line("0123456789", "b"), line("0123456789", "c"), Change(10, line("c"), 0)),
+        (line("012345678", "bcd", "e"), line("012345678", "xyz", "e"), Change(9, line("xyz"), 1)),
+        ((Span("a"),), (Span("a", "bold"),), Change(0, (Span("a", "bold"),), 10)),
+    ],
+)
+def test_the_part_of_a_row_that_changed(old: tuple[Span, ...], new: tuple[Span, ...], change: Change) -> None:
+    assert change_of(old, new, 10) == change
