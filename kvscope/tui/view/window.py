@@ -40,7 +40,7 @@ def next_zoom(steps_per_column: int, *, is_finer: bool) -> int:
 def fitting_zoom(first_step: int, last_step: int, num_columns: int) -> int:
     """Returns the fewest steps a column with which the whole run stands on one page."""
     steps_per_column = 1
-    while (last_step - first_step) // steps_per_column + 2 > num_columns > 1:
+    while last_step // steps_per_column - first_step // steps_per_column >= num_columns > 1:
         steps_per_column = next_zoom(steps_per_column, is_finer=False)
     return steps_per_column
 
@@ -56,7 +56,8 @@ def page(
     """Returns the page that shows `step`: the previous one while it still does.
 
     A page that the cursor left to the right begins so that it has a quarter of the new page behind it, one that it left
-    to the left three quarters; the first page ends at the last step where the recording is longer than it.
+    to the left three quarters; the first page ends at the last step where the recording is longer than it. A recording
+    that fits stands there whole.
     """
     span = num_columns * steps_per_column
     if (
@@ -68,10 +69,10 @@ def page(
         return previous
     if previous is None or previous.steps_per_column != steps_per_column:
         wanted = last_step + 1 - span if step > last_step - span else step - span // 2
-        if previous is not None and step in previous:  # zoomed: the cursor's column stays
-            wanted = step - previous.column(step) * num_columns // previous.num_columns * steps_per_column
-        if last_step - first_step < span - steps_per_column:  # all of it
+        if last_step - first_step < span:
             wanted = first_step
+        elif previous is not None and step in previous:  # zoomed: the cursor's column stays
+            wanted = step - previous.column(step) * num_columns // previous.num_columns * steps_per_column
     elif step >= previous.end_step:
         wanted = step - span // 4
     else:
