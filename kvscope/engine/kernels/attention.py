@@ -197,6 +197,19 @@ def _tiling(profile: DeviceProfile, dtype: torch.dtype, padded_dim: int, group: 
     return _Tiling(prefill_rows=64, tile=tile, num_warps=8)
 
 
+def decode_sizes(device: torch.device, num_kv_heads: int, max_num_seqs: int, max_seq_len: int) -> list[int]:
+    """Returns numbers of decodes, up to `max_num_seqs`: one for each set of kernels that steps of decodes alone need.
+
+    The sum of the parts is compiled for the power of two above their number.
+    """
+    num_processors = profile_of(device).num_processors
+    sizes: dict[int, int] = {}
+    for num_seqs in range(1, max_num_seqs + 1):
+        num_splits = _num_splits(num_seqs * num_kv_heads, num_processors, max_seq_len)
+        sizes.setdefault(next_power_of_2(num_splits), num_seqs)
+    return list(sizes.values())
+
+
 @functools.cache
 def _num_splits(num_programs: int, num_processors: int, max_seq_len: int) -> int:
     """Returns in how many parts contexts are cut: so that processors have equally many programs, about two each.

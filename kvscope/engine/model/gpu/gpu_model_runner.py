@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kvscope.engine.kernels.attention import AttentionBatch
+from kvscope.engine.kernels.attention import AttentionBatch, decode_sizes
 from kvscope.engine.model.decoder import Decoder
 from kvscope.engine.model.gpu.cuda_graphs import CudaGraphBackend, DecodeGraphs, GraphBackend, capture_sizes
 from kvscope.engine.model.gpu.device_queue import DeviceQueue, new_queue
@@ -106,7 +106,9 @@ class GPUModelRunner:
             (2, min(2, limits.max_num_seqs), 0, 2, 1),
         ]
         if compiles_decodes:
-            passes += [(size, size, 0, 1, size) for size in capture_sizes(limits.max_num_seqs)]
+            num_kv_heads = self.decoder.config.num_key_value_heads
+            sizes = decode_sizes(self._queue.device, num_kv_heads, limits.max_num_seqs, limits.max_model_len)
+            passes += [(size, size, 0, 1, size) for size in sizes]
         with self._queue.selected():
             for index, (num_tokens, num_requests, query_len, max_query_len, num_decodes) in enumerate(passes):
                 on_progress("compiling kernels", index / len(passes))
