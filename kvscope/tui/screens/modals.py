@@ -143,12 +143,12 @@ class TextModal(Modal[None]):
         self._show()
 
     def action_scroll(self, num_lines: int) -> None:
+        self._first += num_lines
+        self._show()
+
     def action_walk(self, num_rows: int) -> None:
         """A notch of the wheel scrolls some lines."""
         self.action_scroll(WHEEL_LINES * num_rows)
-
-        self._first += num_lines
-        self._show()
 
     def _show(self) -> None:
         if not self._view.is_mounted:
