@@ -1,6 +1,34 @@
-"""The errors that a user can cause: each message has the value, the limit, and what to do. One catch, in the CLI."""
+"""The errors that a user can cause: each message has the value, the limit, and what to do. One catch, in the CLI.
+
+A value may be of any length (a file given for a name, a pasted prompt): what is quoted of it is bounded here, for all.
+"""
 
 from __future__ import annotations
+
+import re
+
+MAX_QUOTED = 60
+"""Characters of a value that an error quotes."""
+
+MAX_WORD = 240
+"""Of a word that stands in it without quotes: longer than most paths."""
+
+MAX_MESSAGE = 1_000
+
+_QUOTED = re.compile(r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|“[^”]*”)(?!\w)""", re.DOTALL)
+_WORD = re.compile(rf"\S{{{MAX_WORD + 1},}}")
+
+
+def bounded(message: str) -> str:
+    """Returns an error's message with long values cut: quoted ones, words, and the middle of what is still too long."""
+
+    def quoted(found: re.Match[str]) -> str:
+        text = found[0]
+        return text if len(text) <= MAX_QUOTED + 2 else f"{text[:MAX_QUOTED]}…{text[-1]}"
+
+    message = _WORD.sub(lambda found: f"{found[0][: MAX_WORD - 1]}…", _QUOTED.sub(quoted, message))
+    half = MAX_MESSAGE // 2
+    return message if len(message) <= MAX_MESSAGE else f"{message[:half]} … {message[3 - half :]}"
 
 
 class KvscopeError(Exception):
@@ -9,8 +37,8 @@ class KvscopeError(Exception):
     exit_code = 1
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = bounded(message)
+        super().__init__(self.message)
 
 
 class UsageError(KvscopeError):

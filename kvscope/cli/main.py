@@ -36,7 +36,7 @@ from kvscope.cli import (
     whatif,
     why,
 )
-from kvscope.errors import KvscopeError, UsageError
+from kvscope.errors import KvscopeError, UsageError, bounded
 from kvscope.session.options import EngineOptions
 
 INTERRUPTED_EXIT_CODE = 130
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:
-    print(f"kvscope: {visible(message)}", file=sys.stderr)
+    print(f"kvscope: {visible(bounded(message))}", file=sys.stderr)
     sys.exit(exit_code)
 
 

@@ -74,7 +74,9 @@ def run(
         raise UsageError(f"--no-record contradicts {'--check' if check else '--record'}: leave one of them out")
     check_options(engine)
     options = engine if no_record else recorded_to(engine, datetime.datetime.now())
-    options = msgspec.structs.replace(options, leaves_a_core=False)  # no screen runs beside it
+    options = msgspec.structs.replace(
+        options, leaves_a_core=False, may_take_another_name=engine.recording is None
+    )  # no screen runs beside it, and nobody else has been told the name
     batch = [
         Submit(prompt=text, is_chat=chat, system=system, priority=priority, cache_salt=cache_salt) for text in texts
     ]

@@ -23,7 +23,7 @@ from kvscope.engine.scheduling.config import SchedulerConfig
 from kvscope.engine.scheduling.request import SamplingParams
 from kvscope.errors import EngineError, UsageError
 from kvscope.session.options import DEFAULT_SAMPLING, GENERATION_CONFIGS, KERNELS, EngineOptions
-from kvscope.session.recordings_folder import remove_recording
+from kvscope.session.recordings_folder import remove_recording, unused_path
 
 if TYPE_CHECKING:
     from kvscope.engine.model.execution import ExecutionPath
@@ -107,7 +107,7 @@ def build_engine_over(
     report(f"making {config.num_gpu_blocks} blocks", None)
     runner = build_runner(model, config, execution, report)
     sampling = choose_sampling(options, model.default_sampling)
-    sink, close = _open_recorder(options)
+    sink, close, path = _open_recorder(options)
     engine = LLMEngine(
         config,
         runner.runner,
@@ -126,20 +126,21 @@ def build_engine_over(
         sink=sink,
         default_sampling=sampling,
     )
-    path = Path(options.recording) if options.recording else None
     return BuiltEngine(engine, path, close, sampling, model.default_sampling, execution=str(runner))
 
 
-def _open_recorder(options: EngineOptions) -> tuple[ev.EventSink, Callable[[], None]]:
+def _open_recorder(options: EngineOptions) -> tuple[ev.EventSink, Callable[[], None], Path | None]:
     if options.recording is None:
-        return ev.NullSink(), lambda: None
+        return ev.NullSink(), lambda: None, None
     from kvscope.recording.recorder import Recorder
 
     path = Path(options.recording)
     if options.replaces_recording:
         remove_recording(path)
+    elif options.may_take_another_name:
+        path = unused_path(path)
     recorder = Recorder(path, in_own_process=True)
-    return recorder, recorder.close
+    return recorder, recorder.close, path
 
 
 def check_options(options: EngineOptions) -> None:
@@ -183,6 +184,11 @@ def choose_device(options: EngineOptions) -> str:
             raise UsageError(f"--device must be cpu, cuda or cuda:1, not {options.device!r}")
         if options.device.startswith("cuda") and not torch.cuda.is_available():
             raise EngineError(f"--device {options.device}: torch {torch.__version__} finds no GPU; take --device cpu")
+        if options.device.startswith("cuda:") and int(options.device[5:]) >= (num_gpus := torch.cuda.device_count()):
+            raise EngineError(
+                f"--device {options.device}: torch finds {num_gpus} GPU{'s' * (num_gpus > 1)}; "
+                f"the last is cuda:{num_gpus - 1}"
+            )
         return options.device
     return "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -217,6 +223,7 @@ def choose_config(options: EngineOptions, model: Model, execution: ExecutionPath
             execution,
             max_num_batched_tokens=given.get("max_num_batched_tokens", defaults.max_num_batched_tokens),
             max_num_seqs=given.get("max_num_seqs", defaults.max_num_seqs),
+            num_spec_tokens=given.get("num_spec_tokens", defaults.num_spec_tokens),
         )
         fitting = model.choose_num_gpu_blocks(block_size, given["max_model_len"], step_bytes=besides)
         given["num_gpu_blocks"] = min(fitting, settings.MAX_NUM_GPU_BLOCKS)

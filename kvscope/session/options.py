@@ -42,5 +42,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the file to write; None records nothing."""
     replaces_recording: bool = False
     """An existing file at `recording` is replaced."""
+    may_take_another_name: bool = False
+    """`recording` was made up: where another run has made that file meanwhile, this one's gets a number."""
     linger_s: float = 3.0
     """How long an engine process with nothing to do waits for a client."""

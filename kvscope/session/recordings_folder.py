@@ -29,13 +29,16 @@ def new_recording_path(model: str, now: datetime.datetime) -> Path:
     """
     name = re.sub(r"[^a-z0-9.]+", "-", Path(model).name.lower()).strip("-.") or "model"
     stem = f"{now:%Y-%m-%d-%H%M%S}-{name}"
-    folder = recordings_folder()
-    path = folder / f"{stem}.db"
-    number = 2
-    while path.exists() or path.with_name(f"{path.name}.log").exists():
-        path = folder / f"{stem}-{number}.db"
+    return unused_path(recordings_folder() / f"{stem}.db")
+
+
+def unused_path(path: Path) -> Path:
+    """Returns the path, with a number behind its name where a file or an engine has it already."""
+    found, number = path, 2
+    while found.exists() or found.with_name(f"{found.name}.log").exists():
+        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
         number += 1
-    return path
+    return found
 
 
 def claim_recording_path(path: Path, *, may_replace: bool) -> Path:

@@ -15,6 +15,7 @@ from textual.screen import ModalScreen, Screen
 from kvscope.tui import screens
 from kvscope.tui.keymap import Action, named_keys
 from kvscope.tui.screens.time_screen import TimeScreen
+from kvscope.tui.widgets.prompt_line import PROMPT_BINDINGS
 
 APP_BINDINGS: list[BindingType] = [
     Binding("ctrl+c", "interrupt", "quit", show=False, priority=True, id="leave.interrupt"),
@@ -37,13 +38,18 @@ def app_bindings() -> list[Binding]:
 
 
 MAIN = "main"
+PROMPT = "prompt"
 
 
 @cache
 def places() -> dict[str, list[Action]]:
-    """Returns every place by its name, the main one first, with what has a key there: common actions, variants."""
+    """Returns every place by its name, the main one first, with what has a key there: common actions, variants.
+
+    The prompt line is one too: what has a key in it is heard nowhere else.
+    """
     common = [_action(binding, []) for binding in app_bindings()]
-    return {_place_name(kind): [*common, *_actions_of(kind)] for kind in _kinds()}
+    found = {_place_name(kind): [*common, *_actions_of(kind)] for kind in _kinds()}
+    return found | {PROMPT: [*common, *(_action(binding, []) for binding in PROMPT_BINDINGS)]}
 
 
 @cache

@@ -11,9 +11,8 @@ from kvscope.analysis.request_report import request_report
 from kvscope.analysis.step_report import step_report
 from kvscope.analysis.text import visible
 from kvscope.tui.model import ScreenModel
-from kvscope.tui.screens.compare import CompareScreen
+from kvscope.tui.screens.place import Place
 from kvscope.tui.screens.request import RequestScreen
-from kvscope.tui.screens.statistics import StatisticsScreen
 from kvscope.tui.screens.why import WhyScreen
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """Puts onto the clipboard what is shown: a request in its place, else the step."""
+    """Puts onto the clipboard what is shown: a request or an answer in its place, else the step."""
 
     def __init__(self, app: KvscopeApp) -> None:
         self._app = app
@@ -35,10 +34,21 @@ class Answers:
         """The request in whose place one is."""
         return self._model.selected_id if isinstance(self._app.screen, RequestScreen | WhyScreen) else None
 
+    @property
+    def _place(self) -> Place | None:
+        """The place where one is, where it is about something else than the step."""
+        screen = self._app.screen
+        return screen if isinstance(screen, Place) and not screen.IS_OF_STEP else None
+
     def copy_step(self) -> None:
-        """Copies the step, or the request in whose place one is, as Markdown for a bug report."""
-        model = self._model
+        """Copies the step, or the request or the answer in whose place one is, as Markdown for a bug report."""
+        model, place = self._model, self._place
         if model.timeline is None or model.moment is None:
+            return
+        if place is not None:
+            command, lines = shlex.join(place.command()), place.report()
+            self._app.copy_to_clipboard(markdown(visible(command), (), lines))
+            self._app.say(f"copied this place: {len(lines)} lines")
             return
         name, request_id = visible(model.timeline.path.name), self._request_id
         if request_id is None:
@@ -58,14 +68,12 @@ class Answers:
             return
         path, step, request_id = str(model.timeline.path), str(model.step), self._request_id
         words = ["kvscope", "show", path, "--step", step]
-        if request_id is not None and isinstance(self._app.screen, WhyScreen):
+        if self._place is not None:
+            words = self._place.command()
+        elif request_id is not None and isinstance(self._app.screen, WhyScreen):
             words = ["kvscope", "why", path, request_id, "--step", step]
         elif request_id is not None:
             words += ["--request", request_id]
-        elif isinstance(self._app.screen, StatisticsScreen):
-            words = ["kvscope", "stats", path]
-        elif isinstance(self._app.screen, CompareScreen) and model.mark_step is not None:
-            words = ["kvscope", "diff", path, "--steps", *map(str, sorted((model.mark_step, model.step)))]
         command = shlex.join(words)
         self._app.copy_to_clipboard(command)
         self._app.say(f"copied: {command}")

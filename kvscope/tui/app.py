@@ -19,7 +19,7 @@ from textual.screen import Screen
 
 from kvscope.analysis.text import visible
 from kvscope.control import EngineControl, EngineStarter, EngineStatus
-from kvscope.errors import KvscopeError, UsageError
+from kvscope.errors import KvscopeError, UsageError, bounded
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.actions import APP_BINDINGS, OPENING_ACTIONS, actions
 from kvscope.tui.answers import Answers
@@ -297,7 +297,7 @@ class KvscopeApp(App[None]):
 
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Shows a message for a few seconds. The text is data: no markup."""
-        self.notify(visible(text), severity="error" if is_error else "information", markup=False)
+        self.notify(visible(bounded(text)), severity="error" if is_error else "information", markup=False)
 
 
 def run_app(

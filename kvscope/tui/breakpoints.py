@@ -141,11 +141,8 @@ class Breakpoints:
             self._reached(best)
 
     def _reached(self, stop: Stop) -> None:
-        self._model.remember()
-        self._app.navigation.move_to(stop.step)
-        self._model.load()
-        if stop.request_ids:
-            self._model.select(stop.request_ids[0])
+        self._app.navigation.remember()
+        self._app.navigation.arrive(stop.step, stop.request_ids[0] if stop.request_ids else None)
         self._model.note = (stop.step, f"breakpoint: {visible(stop.condition.text)}")
         self._model.version += 1
 

@@ -19,8 +19,8 @@ import platformdirs
 
 from kvscope.errors import UsageError
 from kvscope.paths import expanded
-from kvscope.tui.actions import MAIN, NOT_CONFIGURED, actions, places
-from kvscope.tui.key_names import KeyNameError, parse_key, shown_key
+from kvscope.tui.actions import MAIN, NOT_CONFIGURED, PROMPT, actions, places
+from kvscope.tui.key_names import KeyNameError, is_chord, parse_key, shown_key
 from kvscope.tui.keymap import FIXED, RESERVED, Action, Keys, clashes
 from kvscope.tui.themes import THEMES
 from kvscope.tui.view.help import GROUPS
@@ -179,6 +179,10 @@ class _Reader:
             owner = next((action for action, fixed in FIXED.items() if fixed == key and action != name), None)
             if owner is not None:
                 raise self._wrong(f"keys.{name}", f"{shown_key(key)} always is {owner}: choose another key")
+            if name.startswith(f"{PROMPT}.") and not is_chord(key):
+                raise self._wrong(
+                    f"keys.{name}", f"{shown_key(key)} is typed into a prompt: a key with ctrl, or f1 to f12"
+                )
             if key not in keys:
                 keys.append(key)
         return tuple(keys)

@@ -195,9 +195,5 @@ class Finding:
         """Goes to a hit: its step, its request, its block."""
         self.current = index
         hit = self.hits[index]
-        self._app.navigation.move_to(hit.step)
-        self._model.load()
-        self._model.select(hit.request_id)
-        if hit.block_id is not None:
-            self._model.choose_block(hit.block_id)
+        self._app.navigation.arrive(hit.step, hit.request_id, hit.block_id)
         self._show()

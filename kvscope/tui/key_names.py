@@ -105,6 +105,11 @@ def key_character(name: str) -> str | None:
     return character if character is not None and character.isprintable() and character != " " else None
 
 
+def is_chord(key: str) -> bool:
+    """True where the key, by Textual's name, types nothing: one with ctrl, alt or shift and a name, or f1 to f12."""
+    return "+" in key or (key[0] == "f" and key[1:].isdecimal())
+
+
 def shown_key(key: str) -> str:
     """Returns a key as it is written on the screen."""
     *modifiers, name = key.split("+")

@@ -28,13 +28,22 @@ SHARED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """What is selected: what `esc` brings back."""
+
+    request_id: str | None
+    block_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where one was: what `u` brings back."""
 
     step: int
-    request_id: str | None
-    block_id: int | None
-    event_number: int | None = None
+    selection: Selection
+    event_number: int | None
+    screen: str
+    """The name of the place."""
 
 
 class ScreenModel(TimePage):
@@ -240,32 +249,43 @@ class ScreenModel(TimePage):
             return state.waiting[0]
         return next((ids[-1] for ids in (state.running, state.ended_ids) if ids), None)
 
+    @property
+    def selection(self) -> Selection:
+        return Selection(self.selected_id, self.block_id)
+
+    def bring_back(self, selection: Selection) -> None:
+        """Selects what was selected before a jump; the step stays. Where that is all, there is nothing to undo."""
+        self.selected_id, self.block_id = selection.request_id, selection.block_id
+        self.version += 1
+        last = self._back[-1] if self._back else None
+        if last is not None and (last.step, last.selection) == (self.wanted_step, selection):
+            self._back.pop()
+
     # Places
 
-    @property
-    def _place(self) -> Place:
-        return Place(self.wanted_step, self.selected_id, self.block_id, self.walk.wanted)
+    def _place(self, screen: str) -> Place:
+        return Place(self.wanted_step, self.selection, self.walk.wanted, screen)
 
-    def remember(self) -> None:
+    def remember(self, screen: str) -> None:
         """Keeps the present place, before a jump."""
-        self._back.append(self._place)
+        self._back.append(self._place(screen))
         self._forward.clear()
 
-    def go_back(self) -> bool:
-        """Returns to the place before the last jump, step and selection; False where there is none."""
-        return self._swap(self._back, self._forward)
+    def go_back(self, screen: str) -> str | None:
+        """Goes to the place before the last jump, step and selection; returns its name, None where there is none."""
+        return self._swap(self._back, self._forward, screen)
 
-    def go_forward(self) -> bool:
-        return self._swap(self._forward, self._back)
+    def go_forward(self, screen: str) -> str | None:
+        return self._swap(self._forward, self._back, screen)
 
-    def _swap(self, source: list[Place], target: list[Place]) -> bool:
+    def _swap(self, source: list[Place], target: list[Place], screen: str) -> str | None:
         if not source:
-            return False
-        target.append(self._place)
+            return None
+        target.append(self._place(screen))
         place = source.pop()
         self.move_to(place.step)
         if place.event_number is not None:
             self.move_to_event(place.step, place.event_number)
-        self.selected_id, self.block_id = place.request_id, place.block_id
+        self.selected_id, self.block_id = place.selection.request_id, place.selection.block_id
         self.version += 1
-        return True
+        return place.screen

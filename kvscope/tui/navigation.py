@@ -13,7 +13,8 @@ from kvscope.errors import KvscopeError
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.modals import EventKindsModal, GotoModal
-from kvscope.tui.view.events import EventKind, EventTargets, next_event, next_event_of_request
+from kvscope.tui.screens.time_screen import TimeScreen
+from kvscope.tui.view.events import EventKind, EventTargets, next_event, next_event_of_request, subjects
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.goto import (
     Goto,
@@ -72,15 +73,23 @@ class Navigation:
 
     def follow(self, target: Target) -> None:
         """Goes to a request, a block or a step, and remembers from where."""
-        self._model.remember()
+        self.remember()
         match target.kind:
             case "request":
                 self._model.select(target.key)
             case "block":
                 self._model.choose_block(int(target.key))
             case _:
-                self.move_to(int(target.key))
+                self.arrive(int(target.key), target.request_id or None)
         self._app.show_soon()
+
+    def arrive(self, step: int, request_id: str | None = None, block_id: int | None = None) -> None:
+        """Goes to what happened in a step, and selects whom and which block it is about, for the keys that follow."""
+        self.move_to(step)
+        self._model.load()
+        self._model.select(request_id)
+        if block_id is not None:
+            self._model.choose_block(block_id)
 
     def zoom(self, *, is_finer: bool) -> None:
         if not self._model.zoom(is_finer=is_finer):
@@ -92,13 +101,23 @@ class Navigation:
         self._model.swap_whole_run()
         self._app.show_soon()
 
+    def remember(self) -> None:
+        """Keeps where one is, before a jump."""
+        self._model.remember(self._app.places.name)
+
     def go_back(self) -> None:
-        if self._model.go_back():
-            self._app.show_soon()
+        self._return(self._model.go_back(self._app.places.name), "to go back to")
 
     def go_forward(self) -> None:
-        if self._model.go_forward():
-            self._app.show_soon()
+        self._return(self._model.go_forward(self._app.places.name), "to go forward to")
+
+    def _return(self, place: str | None, whither: str) -> None:
+        if place is None:
+            self._app.say(f"there is no place {whither}")
+            return
+        self._model.load()
+        self._app.places.reopen(place)
+        self._app.show_soon()
 
     # Typed
 
@@ -123,7 +142,7 @@ class Navigation:
                     last_step=model.last_step,
                     num_blocks=len(model.moment.state.ref_cnts),
                 )
-            model.remember()
+            self.remember()
             go_to(model, model.timeline, destination)
         except KvscopeError as error:
             return visible(error.message)
@@ -168,8 +187,27 @@ class Navigation:
                 look = why
             self._app.say(f"no {what} {where} step {model.wanted_step}: {look}")
         else:
-            model.move_to(found)
-            self._app.show_soon()
+            self._arrive_at_event(found)
+
+    def _arrive_at_event(self, step: int) -> None:
+        """Selects whom the event is about, unless one of them is selected already; of a finding, its request.
+
+        A place that is about one request or block stays with it.
+        """
+        model = self._model
+        model.move_to(step)
+        model.load()
+        screen = self._app.screen
+        is_of_one = isinstance(screen, TimeScreen) and screen.IS_ABOUT_ONE
+        if not self.targets.only_selected and not is_of_one and model.walk.whole is not None:
+            about = subjects(model.walk.whole.events, self.targets.kinds)
+            if not about and "finding" in self.targets.kinds:
+                begun = (finding for finding in model.marks.findings if finding.first_step == step)
+                about = [(request_id, None) for finding in begun for request_id in finding.request_ids[:1]]
+            own = [one for one in about if one[0] == model.selected_id]
+            for request_id, block_id in (own or about)[:1]:
+                self.arrive(step, request_id, block_id)
+        self._app.show_soon()
 
     def leave(self) -> None:
         """Ends the way to an event that is under way."""
@@ -216,21 +254,24 @@ def go_to(model: ScreenModel, timeline: Timeline, destination: Goto) -> None:
         case ToBlock(block_id, step):
             if step is not None:
                 model.move_to(step)
+                model.load()
             model.choose_block(block_id)
         case ToNumberedRequest(number, step):
             go_to(model, timeline, ToRequest(numbered(timeline.request_ids(), number), step))
         case ToRequest(request_id, step) if step is not None:
             if timeline.request(request_id) is None:
                 raise GotoError(f"there is no request {request_id!r} here")
-            model.select(request_id)
             model.move_to(step)
+            model.load()
+            model.select(request_id)
         case ToRequest(request_id):
             row = timeline.request(request_id)
             if row is None:
                 raise GotoError(f"there is no request {request_id!r} here; a step is a number, a block is b57")
-            model.select(request_id)
             if model.moment is None or request_id not in model.moment.state.requests:
                 model.move_to(row.arrival_step)
+                model.load()
+            model.select(request_id)
 
 
 def step_at_time(timeline: Timeline, seconds: float) -> int:

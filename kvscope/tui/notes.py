@@ -87,7 +87,7 @@ class Notes:
 
     def go_to(self, step: int) -> None:
         """Goes to a bookmark."""
-        self._model.remember()
+        self._app.navigation.remember()
         self._app.navigation.move_to(step)
 
     def remove(self, step: int) -> str | None:

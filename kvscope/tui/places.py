@@ -10,6 +10,7 @@ from kvscope.analysis.divergence import Matching
 from kvscope.analysis.event_log import EventFilter
 from kvscope.analysis.spans import Sentence
 from kvscope.tui.desk import OpenTimeline
+from kvscope.tui.model import Selection
 from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.cell import CellScreen
 from kvscope.tui.screens.compare import CompareScreen
@@ -18,6 +19,7 @@ from kvscope.tui.screens.event_log import EventLogScreen
 from kvscope.tui.screens.modals import TextModal
 from kvscope.tui.screens.request import RequestScreen
 from kvscope.tui.screens.statistics import StatisticsScreen
+from kvscope.tui.screens.time_screen import TimeScreen
 from kvscope.tui.screens.why import WhyScreen
 from kvscope.tui.view.lines import Line
 from kvscope.tui.view.step import sentence_rows
@@ -39,19 +41,50 @@ class Places:
         """Of each recording, read once for each end of it."""
         self._divergences: dict[tuple[tuple[int, int], Matching], DivergenceReading] = {}
 
-    def open_request(self, request_id: str) -> None:
-        """Opens the place of a request."""
+    @property
+    def name(self) -> str:
+        """How the place where one is is called."""
+        return type(self._app.screen).__name__
+
+    def reopen(self, name: str) -> None:
+        """Goes to the place of this name: down to it where it stands below, else it is opened for the selection."""
         app = self._app
+        if any(type(screen).__name__ == name for screen in app.screen_stack):
+            while self.name != name:
+                if isinstance(app.screen, TimeScreen):
+                    app.screen.end()
+                app.pop_screen()
+        elif name == RequestScreen.__name__ and app.model.selected_id is not None:
+            self.open_request(app.model.selected_id)
+        elif name == BlockScreen.__name__ and app.model.block_id is not None:
+            self.open_block(app.model.block_id)
+        elif name == WhyScreen.__name__:
+            self.open_why()
+        elif name == StatisticsScreen.__name__:
+            self.open_statistics()
+
+    def open_request(self, request_id: str) -> None:
+        """Opens the place of a request; where it was not selected before, `esc` brings back what was."""
+        app, before = self._app, self._app.model.selection
         app.model.select(request_id)
         if not isinstance(app.screen, RequestScreen):
             app.push_screen(RequestScreen(app.model, is_ascii=app.is_ascii))
+        self._came_from(before, before.request_id != request_id)
 
     def open_block(self, block_id: int) -> None:
-        """Opens the place of a block."""
-        app = self._app
+        """Opens the place of a block; as with a request."""
+        app, before = self._app, self._app.model.selection
         app.model.choose_block(block_id)
         if not isinstance(app.screen, BlockScreen):
             app.push_screen(BlockScreen(app, app.model, self._open_timeline, is_ascii=app.is_ascii))
+        self._came_from(before, before.block_id != block_id)
+
+    def _came_from(self, before: Selection, has_jumped: bool) -> None:
+        """Keeps for the uppermost place what was selected before the first jump that led to it or inside it."""
+        place = self._app.screen
+        if has_jumped and isinstance(place, TimeScreen) and place.came_from is None:
+            place.came_from = before
+        self._app.show_soon()
 
     def open_sentences(self, sentences: Sequence[Sentence]) -> None:
         """Opens all decisions of the step."""
@@ -100,7 +133,7 @@ class Places:
             return
         model.mark(None)
         if isinstance(self._app.screen, CompareScreen):
-            self._app.screen.action_leave()
+            self._app.screen.close()
         self._app.show_soon()
 
     def open_event_log(self) -> None:

@@ -87,12 +87,12 @@ class PromptSettings:
         own = {"prompt": "chat" if self.is_chat else "raw", "copies": str(self.copies), "split": self.split}
         return [
             FormField(name="prompt", text=own["prompt"], choices=("chat", "raw"), meaning=MEANINGS["prompt"]),
+            FormField(name="copies", text=own["copies"], default="1", meaning=MEANINGS["copies"]),
+            FormField(name="split", text=own["split"], choices=SPLITS, meaning=MEANINGS["split"]),
             *(self._sampling_field(name, defaults, recommended) for name in names),
             FormField(name="system", text=self.system, default="none", meaning=MEANINGS["system"]),
             FormField(name="priority", text=str(self.priority or ""), default="0", meaning=MEANINGS["priority"]),
             FormField(name="cache_salt", text=self.cache_salt, default="none", meaning=MEANINGS["cache_salt"]),
-            FormField(name="copies", text=own["copies"], default="1", meaning=MEANINGS["copies"]),
-            FormField(name="split", text=own["split"], choices=SPLITS, meaning=MEANINGS["split"]),
         ]
 
     def _sampling_field(self, name: str, defaults: Mapping[str, Any], recommended: Mapping[str, Any]) -> FormField:

@@ -63,8 +63,9 @@ class Prompting:
     def commands(self) -> Iterator[SystemCommand]:
         """Yields what only the prompt line has a key for, for the palette."""
         if self._app.model.control is not None:
-            yield SystemCommand("Prompts as chat, or raw", "key ctrl+t in the prompt", self.toggle_chat)
-            yield SystemCommand("A file into the prompt", "key ctrl+f in the prompt", self.ask_file)
+            mode, file = self._app.keys.shown("ctrl+t"), self._app.keys.shown("ctrl+f")
+            yield SystemCommand("Prompts as chat, or raw", f"key {mode} in the prompt", self.toggle_chat)
+            yield SystemCommand("A file into the prompt", f"key {file} in the prompt", self.ask_file)
 
     # Settings
 
@@ -100,8 +101,9 @@ class Prompting:
 
     def ask_file(self) -> None:
         """Asks for a file whose text goes into the prompt line, where it can still be looked at."""
+        settings = self._app.keys.shown("ctrl+o")
         modal = GotoModal(
-            "its text goes into the prompt line; split (ctrl+o) makes a prompt of each line or paragraph",
+            f"its text goes into the prompt line; split ({settings}) makes a prompt of each line or paragraph",
             self._take_file,
             is_ascii=self._app.is_ascii,
             placeholder="a text file, such as prompts.txt",

@@ -136,7 +136,7 @@ class Recordings:
         model = self._model
         if index == self.current:
             if step is not None:
-                model.remember()
+                self._app.navigation.remember()
                 self._app.navigation.move_to(step)
             model.select(request_id)
             self._app.show_soon()
@@ -148,7 +148,7 @@ class Recordings:
         self._leave_place()
         self._exchange(index)
         if step is not None:
-            model.remember()
+            self._app.navigation.remember()
             model.move_to(step)
         elif is_at_end and model.is_growing:
             model.move_to(model.last_step)

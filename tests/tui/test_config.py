@@ -104,6 +104,15 @@ def test_everything_that_a_file_may_say() -> None:
             "give one of the two another key",
         ),
         (
+            '[keys]\nprompt.mode = "t"',
+            "c.toml, line 2: keys.prompt.mode: t is typed into a prompt: a key with ctrl, or f1 to f12",
+        ),
+        (
+            '[keys]\nprompt.mode = "ctrl+o"',
+            "c.toml, line 2: keys.prompt.mode: ctrl+o is taken by prompt.settings (what goes with every prompt) "
+            "in the place 'prompt': give one of the two another key",
+        ),
+        (
             'screenshots = "~nobody-is-called-so/p"',
             "c.toml, line 1: screenshots: ~nobody-is-called-so/p: there is no home folder of nobody-is-called-so: "
             "write the path out",

@@ -181,7 +181,7 @@ async def test_sampling_is_set_by_name_and_kept_for_the_next_prompts() -> None:
         await pilot.press("ctrl+o")
         await settle(pilot)
         assert field(app, "max_tokens").placeholder == "256"
-        await pilot.press("down", *"32", "down", *"0.7", "enter")
+        await pilot.press("down", "down", "down", *"32", "down", *"0.7", "enter")
         await until(pilot, lambda: isinstance(app.screen, MainScreen))
         await settle(pilot)
         assert shown(settings.lines) == " temperature 0.7 · max_tokens 32"
@@ -201,16 +201,16 @@ async def test_what_is_wrong_is_said_at_its_field_and_nothing_typed_is_lost() ->
         await fill(pilot, "copies", "0")
         await fill(pilot, "seed", "7")
         await pilot.press("enter")
-        await until(pilot, lambda: "top_p must be above 0 and at most 1, not 2.0" in below(app))
-        assert app.focused is field(app, "top_p")
+        await until(pilot, lambda: "copies must be from 1 to 512, not 0" in below(app))
+        assert app.focused is field(app, "copies")
         beside = shown(
             [line for view in app.screen.query(".form-row LinesView").results(LinesView) for line in view.lines]
         )
-        assert "✗ copies must be from 1 to 512, not 0" in beside
+        assert "✗ top_p must be above 0 and at most 1, not 2.0" in beside
         assert field(app, "seed").value == "7"
         assert app.prompting.settings.sampling == {}
-        await pilot.press("backspace", "1")
-        await fill(pilot, "copies", "")
+        await pilot.press("backspace")
+        await fill(pilot, "top_p", "1")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, MainScreen))
         assert app.prompting.settings.sampling == {"top_p": 1.0, "seed": 7}
@@ -226,7 +226,7 @@ async def test_keys_in_a_form_that_come_in_one_burst_go_to_the_fields_they_were_
         app = await opened(pilot)
         await pilot.press("ctrl+o")
         await settle(pilot)
-        for key in ("down", "1", "2", "backspace", "3", "down", "5", "down", "down", "9"):
+        for key in (*["down"] * 3, "1", "2", "backspace", "3", "down", "5", "down", "down", "9"):
             app.post_message(scenes.key(key))
         await until(pilot, lambda: field(app, "top_k").value == "9")
         values = [field(app, name).value for name in ("prompt", "max_tokens", "temperature", "top_p")]
@@ -276,17 +276,25 @@ async def test_lines_of_a_file_become_prompts_of_one_step_each_so_many_times(tmp
     assert engine.commands == [SubmitTogether(submissions=(one, one, two, two))]
 
 
-async def test_the_prompts_own_keys_are_in_the_help_and_in_the_palette_and_no_config_changes_them() -> None:
+async def test_the_prompts_own_keys_are_in_the_help_and_in_the_palette_as_they_are_configured() -> None:
+    """What other places have on ↑ and esc changes nothing here."""
     engine = FakeEngine(IDLE)
-    config = parse_config('[keys]\nmove.up = "f6"\nleave.up = "f7"', "c.toml")
+    keys = 'move.up = "f6"\nleave.up = "f7"\nprompt.settings = "f8"\nprompt.file = "ctrl+l"\nprompt.new_line = "ctrl+e"'
+    config = parse_config(f"[keys]\n{keys}", "c.toml")
     screen = KvscopeApp(None, engine, open_timeline=lambda path: scenes.one_request(), config=config)
     async with screen.run_test(size=(120, 60)) as pilot:
         app = await opened(pilot)
         assert " ".join(shown(app.main_screen.footer.lines).split()) == (
-            "⏎ send ctrl+n new line ↑ earlier ctrl+o sampling ctrl+t chat/raw ctrl+f file esc keys"
+            "⏎ send ctrl+e new line ↑ earlier f8 settings ctrl+t chat/raw ctrl+l file esc keys"
         )
+        await pilot.press("a", "ctrl+e", "b", "f8")
+        await settle(pilot)
+        assert (app.main_screen.prompt.text, field(app, "copies").value) == ("a\nb", "1")
+        await pilot.press("escape")
+        await settle(pilot)
         palette = {command.title: command.help for command in app.get_system_commands(app.screen)}
         assert palette["Prompts as chat, or raw"] == "key ctrl+t in the prompt"
+        assert palette["A file into the prompt"] == "key ctrl+l in the prompt"
         await pilot.press("f7", "escape")
         assert "f6 previous" not in shown(app.main_screen.footer.lines)
         await pilot.press("question_mark")
@@ -294,7 +302,8 @@ async def test_the_prompts_own_keys_are_in_the_help_and_in_the_palette_and_no_co
         assert isinstance(app.screen, TextModal)
         told = " ".join(shown(app.screen._lines).split())
         assert "ctrl+t chat or raw" in told
-        assert "ctrl+f take a file" in told
+        assert "ctrl+l take a file" in told
+        assert "f8 what goes with every prompt" in told
         await pilot.press("escape", "W")
         await settle(pilot)
         assert "j f6 · esc closes" in shown(app.screen.query_one("#workloads", LinesView).lines)

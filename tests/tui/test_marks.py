@@ -173,9 +173,7 @@ async def test_the_detectors_mark_the_timeline_by_themselves_and_n_goes_from_one
         assert (
             shown(app.main_screen.step_panel.lines)
             .splitlines()[1]
-            .startswith(
-                " § req-8 was preempted again after it was resumed, 88 tokens computed twice"
-            )
+            .startswith(" § req-8 was preempted again after it was resumed, 88 tokens computed twice")
         )
 
 

@@ -28,7 +28,7 @@ def shown(panel: Panel) -> list[str]:
 
 
 def displayed(app: KvscopeApp) -> list[str]:
-    return [panel.id or "" for panel in app.main_screen._panels if panel.display]
+    return [panel.id or "" for panel in app.main_screen.panels if panel.display]
 
 
 async def pressed(pilot: Pilot[None], *keys: str) -> KvscopeApp:

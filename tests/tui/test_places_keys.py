@@ -12,6 +12,7 @@ from kvscope.replay import open_recording
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.desk import QuestionLeft, WatchedTimeline
+from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.compare import CompareScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.screens.modals import TextModal
@@ -89,7 +90,7 @@ async def test_w_again_shows_the_whole_life_and_this_step_again() -> None:
         assert app.model.moment.state.step == 6  # what was read elsewhere moved nothing here
 
 
-async def test_enter_opens_the_holder_esc_leads_back_and_u_restores_the_selection() -> None:
+async def test_esc_from_the_holder_leads_back_to_the_request_that_was_asked_about_and_u_too() -> None:
     app = scenes.screen(scenes.full_pool())
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
@@ -98,12 +99,32 @@ async def test_enter_opens_the_holder_esc_leads_back_and_u_restores_the_selectio
         assert app.model.selected_id == "req-2"
         await press(pilot, "escape")
         assert isinstance(app.screen, WhyScreen)
-        assert shown(app, "#answer").startswith(" req-2 decodes 1 token at step 6")
-        await press(pilot, "u")
         assert "The pool is 4 blocks short. req-5 needs 8 blocks" in shown(app, "#answer")
-        await press(pilot, "tab", "enter", "escape", "escape")
+        await press(pilot, "enter", "u")
+        assert (type(app.screen), app.model.selected_id) == (WhyScreen, "req-5")
+        await press(pilot, "U")
+        assert (type(app.screen), app.model.selected_id) == (RequestScreen, "req-2")
+        await press(pilot, "u", "u")
+        assert [note.message for note in app._notifications][-1] == "there is no place to go back to"
+        await press(pilot, "tab", "enter")
+        assert (type(app.screen), app.model.selected_id) == (RequestScreen, "req-6")
+        await press(pilot, "escape", "escape")
+        assert (type(app.screen), app.model.selected_id) == (MainScreen, "req-5")
+
+
+async def test_a_place_that_was_left_is_opened_again_on_the_way_back() -> None:
+    """From block 7's biography to a request, up twice, and back by u: the request, the block."""
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await press(pilot, "colon", "b", "7", "enter", "g", "enter")
+        assert isinstance(app.screen, BlockScreen)
+        step, request_id = app.model.step, app.model.selected_id
+        assert (step, request_id) == (0, "req-1")  # whom its first event is about
+        await press(pilot, "escape")
         assert isinstance(app.screen, MainScreen)
-        assert app.model.selected_id == "req-6"
+        await press(pilot, "u")
+        assert (type(app.screen), app.model.step, app.model.block_id) == (BlockScreen, 6, 7)
 
 
 async def test_n_goes_to_what_happened_to_this_request() -> None:
@@ -198,7 +219,7 @@ async def test_t_shows_figures_and_findings_and_enter_goes_to_the_finding() -> N
         await settle(pilot)
         await press(pilot, "t")
         await press(pilot)  # the detectors come after the figures
-        assert "14 requests, 464 steps in 40.98 s" in shown(app, "#run")
+        assert "14 requests, 464 steps in 10.17 s" in shown(app, "#run")
         assert "20, of 11 requests: 2,900 tokens" in shown(app, "#numbers")
         assert "25 found, enter jumps" in shown(app, "#findings")
         await press(pilot, "n")  # the first finding behind step 0
@@ -237,7 +258,7 @@ async def test_statistics_can_be_left_before_they_are_there() -> None:
         screen = app.screen
         assert isinstance(screen, StatisticsScreen)
         assert (screen.findings.display, screen.numbers.display) == (False, True)
-        assert "35.9 prompt tokens/s" in shown(app, "#numbers")
+        assert "144.5 prompt tokens/s" in shown(app, "#numbers")
 
 
 async def test_help_lists_the_keys_of_the_place() -> None:

@@ -295,7 +295,7 @@ def test_what_happened_in_between_is_counted_and_told() -> None:
     ]
     entries = happening_entries(found, 80)
     assert entry_texts(entries) == [" 3 ● req-4 admitted at once: 8 tokens hit in 2 blocks of req-3, 19 scheduled"]
-    assert entries[0].target == Target("step", "3")
+    assert entries[0].target == Target("step", "3", "req-4")
 
 
 # Statistics

@@ -26,7 +26,7 @@ from kvscope.analysis.conditions.expression import (
 )
 from kvscope.analysis.conditions.fields import FIELDS, Field, FieldKind
 from kvscope.analysis.text import cell_width, visible
-from kvscope.errors import UsageError
+from kvscope.errors import UsageError, bounded
 
 MAX_CHARACTERS = 1_000
 MAX_DEPTH = 40
@@ -52,7 +52,7 @@ class ConditionError(UsageError):
         super().__init__(f"column {column + 1}: {reason}")
         self.text = text
         self.column = column
-        self.reason = reason
+        self.reason = bounded(reason)
 
     def pointed(self) -> tuple[str, str, str]:
         """Returns the condition as it is shown, a caret below the place, and the reason."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 from kvscope import events as ev
+from kvscope.analysis.event_subjects import block_of, request_of
 from kvscope.analysis.search.hit import Hit, hit_in_text
 from kvscope.analysis.search.outputs import OutputSearch
 from kvscope.analysis.search.query import Query
@@ -101,7 +102,14 @@ class _Search:
                 yield from self._in_reasons(pattern, step, event)
             if type(event) in self._kinds:
                 name = type(event).__name__
-                yield Hit(step=step, kind="event", request_id=_request_of(event), match=name, after=_figures(event))
+                yield Hit(
+                    step=step,
+                    kind="event",
+                    request_id=request_of(event),
+                    block_id=block_of(event),
+                    match=name,
+                    after=_figures(event),
+                )
 
     def _in_arrival(self, pattern: re.Pattern[str], step: int, event: ev.RequestArrived) -> Iterator[Hit]:
         places, request_id = self._query.places, event.request_id

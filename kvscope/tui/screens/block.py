@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from kvscope.tui.desk import OpenTimeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.place import Place
-from kvscope.tui.view.lines import Target
 from kvscope.tui.widgets.block_panels import BlockFactsPanel, BlockLife, BlockLifePanel
 from kvscope.tui.widgets.jump_panel import JumpPanel
 
@@ -25,6 +24,7 @@ SHORT_ROWS = 32
 class BlockScreen(Place):
     """The chosen block; `, ;` choose the ones beside it."""
 
+    IS_ABOUT_ONE = True
     KEYS = (
         ("← →", "step"),
         ("esc", "back"),
@@ -66,12 +66,5 @@ class BlockScreen(Place):
             self.biography.begin_anew()
         super().show()
 
-    def follow(self, target: Target) -> None:
-        """A request opens its place; a step is gone to, and the block stays in view."""
-        self.kvscope.navigation.follow(target)
-        if target.kind == "request":
-            self.kvscope.places.open_request(target.key)
-
-    def action_leave(self) -> None:
+    def end(self) -> None:
         self.life.leave()
-        super().action_leave()

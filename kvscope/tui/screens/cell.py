@@ -15,6 +15,7 @@ from kvscope.tui.widgets.jump_panel import JumpPanel
 class CellScreen(Place):
     """The blocks of one cell; `, ;` go through them as `j k` do."""
 
+    IS_ABOUT_ONE = True
     KEYS = (
         ("← →", "step"),
         ("esc", "back"),

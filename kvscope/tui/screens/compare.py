@@ -25,6 +25,7 @@ class CompareScreen(Place):
         Binding("d", "compare", "this step is A from now on", show=False, id="look.mark_here"),
     ]
 
+    IS_OF_STEP = False
     KEYS = (
         ("← →", "step"),
         ("esc", "back"),
@@ -81,8 +82,12 @@ class CompareScreen(Place):
         """A request opens its place at step B; a step is looked at on the main screen, and A stays marked."""
         super().follow(target)
         if target.kind == "step":
-            self.action_leave()
+            self.close()
 
-    def action_leave(self) -> None:
+    def command(self) -> list[str]:
+        assert self.model.timeline is not None
+        steps = sorted((self.model.step if self.model.mark_step is None else self.model.mark_step, self.model.step))
+        return ["kvscope", "diff", str(self.model.timeline.path), "--steps", *map(str, steps)]
+
+    def end(self) -> None:
         self.comparison.leave()
-        super().action_leave()

@@ -36,6 +36,7 @@ class DivergenceScreen(Place):
         Binding("c", "nothing", "", show=False),
     ]
 
+    IS_OF_STEP = False
     KEYS = (
         ("⏎", "go there"),
         ("esc", "back"),
@@ -143,7 +144,7 @@ class DivergenceScreen(Place):
 
     def _go(self, side: Side, step: int, request_id: str) -> None:
         index = self._indexes[0 if side == "a" else 1]
-        self.action_leave()
+        self.close()
         self.kvscope.call_later(self.kvscope.recordings.show, index, step=step, request_id=request_id or None)
 
     def action_matching(self) -> None:
@@ -170,6 +171,9 @@ class DivergenceScreen(Place):
     def action_nothing(self) -> None:
         """One is there already."""
 
-    def action_leave(self) -> None:
+    def command(self) -> list[str]:
+        match = [] if self._matching == "auto" else ["--match", self._matching]
+        return ["kvscope", "diff", *(str(timeline.path) for timeline in self.reading.timelines), *match]
+
+    def end(self) -> None:
         self.reading.leave()
-        super().action_leave()

@@ -170,14 +170,14 @@ class EventLogScreen(Place):
             return
         line = self.log_lines.line
         assert line is not None
-        self.model.remember()
+        self.kvscope.navigation.remember()
         self.model.move_to_event(line.step, line.number)
         self.model.load()
         self.model.select(request_of(line.event))
         block_id = block_of(line.event)
         if block_id is not None:
             self.model.choose_block(block_id)
-        self.action_leave()
+        self.close()
         self.kvscope.show_soon()
 
     def action_kinds(self) -> None:
@@ -212,6 +212,5 @@ class EventLogScreen(Place):
             self.model.load()
         self.show()
 
-    def action_leave(self) -> None:
+    def end(self) -> None:
         self.log_lines.leave()
-        self.dismiss()

@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.widgets import Input
 from textual.worker import Worker
 
+from kvscope.errors import bounded
 from kvscope.tui.closing import Modal
 from kvscope.tui.screens.modals import Box
 from kvscope.tui.view.form import (
@@ -152,9 +153,9 @@ class FormModal(Modal[None]):
         room = self.inner_width - name_columns(self.fields) - VALUE_COLUMNS - 2
         for index, field in enumerate(self.fields):
             self._names[index].set_lines([name_line(field, is_current=index == current)])
-            self._beside[index].set_lines([beside_line(field, self.errors.get(field.name, ""), room)])
+            self._beside[index].set_lines([beside_line(field, bounded(self.errors.get(field.name, "")), room)])
         field = self.fields[current]
-        error = self.errors.get(field.name, "") or self.errors.get("", "")
+        error = bounded(self.errors.get(field.name, "") or self.errors.get("", ""))
         lines = below_lines(field, error, self.notes(), self.inner_width, self.KEYS)
         self._below.styles.height = len(lines)
         self._below.set_lines(lines)

@@ -13,15 +13,15 @@ from textual.containers import Horizontal
 from kvscope.analysis.pool_order import POOL_ORDERS
 from kvscope.analysis.queue_order import QUEUE_ORDERS
 from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.arrangement import Arrangement
 from kvscope.tui.screens.time_screen import TimeScreen
 from kvscope.tui.view.help import KeyHelp
-from kvscope.tui.view.layout import Layout, main_layout
 from kvscope.tui.view.lines import Target
 from kvscope.tui.widgets.bars import FooterBar, HeaderBar
 from kvscope.tui.widgets.lines_view import LinesView
 from kvscope.tui.widgets.panel import Panel
 from kvscope.tui.widgets.pool_panel import PoolPanel
-from kvscope.tui.widgets.prompt_bar import PROMPT_HELP, PROMPT_KEYS, PromptBar
+from kvscope.tui.widgets.prompt_bar import PromptBar, prompt_help, prompt_keys
 from kvscope.tui.widgets.prompt_line import PromptLine
 from kvscope.tui.widgets.queues_panel import QueuesPanel
 from kvscope.tui.widgets.request_panel import RequestPanel
@@ -31,14 +31,22 @@ from kvscope.tui.widgets.timeline_panel import TimelinePanel
 KEYS = (
     ("← →", "step"),
     ("n N", "event"),
+    ("f", "filter"),
+    ("e", "kinds"),
     ("space", "run"),
     ("⏎", "open"),
     ("w", "why"),
+    ("t", "findings"),
+    ("/", "find"),
     (":", "go to"),
     ("p", "prompt"),
     ("q", "quit"),
     ("?", "help"),
 )
+"""The footer: what opens most answers, for somebody who has just come."""
+
+YIELDING = ("e", "f", ":", "/")
+"""Its keys that make room first: those that one looks for when the others are known."""
 
 REPLAY_KEYS = tuple(("space", "play") if key == "space" else (key, name) for key, name in KEYS if key != "p")
 
@@ -74,13 +82,9 @@ class MainScreen(TimeScreen):
         self.queues_panel = QueuesPanel(model, is_ascii=is_ascii)
         self.pool_panel = PoolPanel(model, is_ascii=is_ascii)
         self.request_panel = RequestPanel(model, is_ascii=is_ascii)
-        self.footer = FooterBar(model, KEYS if self._is_live else REPLAY_KEYS, is_ascii=is_ascii)
-        self._layout: Layout | None = None
-        self._swaps_request = False
-        """The request stands in the pool's place, on a screen that has no column for it."""
-        self._is_prompt_open = False
-        self._maximised: Panel | None = None
-        """The panel that has the screen for itself."""
+        keys = KEYS if self._is_live else REPLAY_KEYS
+        self.footer = FooterBar(model, keys, yielding=YIELDING, is_ascii=is_ascii)
+        self._arrangement = Arrangement(self)
 
     def compose(self) -> ComposeResult:
         yield self.header
@@ -105,83 +109,42 @@ class MainScreen(TimeScreen):
         self._arrange()
 
     def _arrange(self) -> None:
-        """Gives every part its place at this size."""
-        columns, rows = self.app.size
-        layout = self._layout = main_layout(columns, rows, is_live=self._is_live)
-        timeline = layout.timeline
-        self.timeline_panel.layout_rows = timeline
-        self.timeline_panel.display = timeline is not None
-        if timeline is not None:
-            self.timeline_panel.styles.height = timeline.rows
-        self.step_panel.display = self.queues_panel.display = True
-        self.step_panel.styles.height = layout.step_rows
-        self.queues_panel.styles.width = layout.queues_columns
-        self.pool_panel.shows_zero_counts = layout.shows_zero_counts
-        has_column = layout.request_columns > 0
-        shows_request = has_column or (self._swaps_request and layout.pool_columns > 0)
-        shows_pool = layout.pool_columns > 0 and (has_column or not shows_request)
-        self.pool_panel.display, self.request_panel.display = shows_pool, shows_request
-        self.pool_panel.styles.width = layout.pool_columns
-        self.request_panel.styles.width = layout.request_columns if has_column else layout.pool_columns
-        self.prompt_bar.display = layout.has_prompt or self._is_prompt_open
-        self.prompt_bar.fit()
-        self._arrange_maximised()
-        for panel in self._panels:
-            panel.invalidate()
-        self.kvscope.show_soon()
+        self._arrangement.arrange(is_live=self._is_live)
 
     @property
-    def _panels(self) -> tuple[Panel, ...]:
+    def panels(self) -> tuple[Panel, ...]:
         """All that can have the focus, in the order of `tab`."""
         return (self.timeline_panel, self.step_panel, self.queues_panel, self.pool_panel, self.request_panel)
-
-    def _arrange_maximised(self) -> None:
-        """Gives the maximised panel, if one is, the place of all."""
-        alone = self._maximised
-        hint = f"{self.kvscope.keys.shown('Z')} shows all panels"
-        for panel in self._panels:
-            panel.leave_hint = hint if panel is alone else ""
-            panel.set_class(panel is alone, "-maximised")
-            if alone is not None:
-                panel.display = panel is alone
-        body = self.query_one("#body")
-        body.display = alone is None or alone.parent is body
-        if alone is not None and alone.parent is body:
-            alone.styles.width = "100%"
-        elif alone is not None:
-            alone.styles.height = "1fr"
 
     # Focus
 
     def action_maximise(self) -> None:
         """Gives the focused panel the whole screen, or all of them their places again."""
-        focused = next((panel for panel in self._panels if panel.has_focus), self.queues_panel)
-        self._maximise(None if self._maximised is not None else focused)
+        focused = next((panel for panel in self.panels if panel.has_focus), self.queues_panel)
+        self._maximise(None if self._arrangement.maximised is not None else focused)
 
     def _maximise(self, panel: Panel | None) -> None:
-        focused = panel or self._maximised
-        self._maximised = panel
+        focused = panel or self._arrangement.maximised
+        self._arrangement.maximised = panel
         self._arrange()
         if focused is not None and focused.display:
             focused.focus()
 
     def action_focus_panel(self, direction: int) -> None:
-        alone = self._maximised
-        panels = [panel for panel in self._panels if panel.display or alone is not None]
+        alone = self._arrangement.maximised
+        panels = [panel for panel in self.panels if panel.display or alone is not None]
         place = next((index for index, panel in enumerate(panels) if panel.has_focus), None)
         self._focus(panels[0 if place is None else (place + direction) % len(panels)])
 
     def _focus(self, panel: Panel) -> None:
         """Focuses a panel; a maximised one hands the screen over to it."""
-        if self._maximised is not None:
+        if self._arrangement.maximised is not None:
             self._maximise(panel)
         elif panel.display:
             panel.focus()
 
     def action_focus_named(self, name: str) -> None:
-        has_column = self._layout is not None and self._layout.request_columns > 0
-        if name in ("pool", "request") and not has_column and (name == "request") != self._swaps_request:
-            self._swaps_request = name == "request"
+        if name in ("pool", "request") and self._arrangement.swap(shows_request=name == "request"):
             self._arrange()
         panels: dict[str, Panel] = {
             "timeline": self.timeline_panel,
@@ -197,7 +160,7 @@ class MainScreen(TimeScreen):
             return
         if self.model.walk.wanted is not None:
             self.kvscope.navigation.move_to(self.model.step)
-        elif self._maximised is not None:
+        elif self._arrangement.maximised is not None:
             self._maximise(None)
         else:
             self.queues_panel.focus()
@@ -258,15 +221,15 @@ class MainScreen(TimeScreen):
         if not self._is_live:
             self.kvscope.say("This is a recording: there is no engine to send a prompt to")
             return
-        self._is_prompt_open = True
+        self._arrangement.is_prompt_open = True
         self._arrange()
         self.prompt.focus()
 
     @on(PromptLine.Left)
     def _close_prompt(self) -> None:
-        self._is_prompt_open = False
+        self._arrangement.is_prompt_open = False
         self._arrange()
-        (self._maximised or self.queues_panel).focus()
+        (self._arrangement.maximised or self.queues_panel).focus()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         self._tell_keys()
@@ -277,13 +240,13 @@ class MainScreen(TimeScreen):
     def _tell_keys(self) -> None:
         """The footer tells the keys of what has the focus."""
         if self.prompt.has_focus:
-            self.footer.tell(PROMPT_KEYS, are_fixed=True)
+            self.footer.tell(prompt_keys(self.kvscope.keys), are_shown=True)
         else:
             self.footer.tell(KEYS if self._is_live else REPLAY_KEYS)
 
     @property
     def more_help(self) -> Sequence[KeyHelp]:
-        return PROMPT_HELP if self._is_live else ()
+        return prompt_help(self.kvscope.keys) if self._is_live else ()
 
     def show(self) -> None:
         self.prompt_bar.show()

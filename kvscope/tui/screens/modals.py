@@ -14,6 +14,7 @@ from textual.widgets import Input
 
 from kvscope.analysis.spans import Span as WordSpan
 from kvscope.analysis.spans import wrap
+from kvscope.errors import bounded
 from kvscope.tui.closing import Modal
 from kvscope.tui.keymap import Keys
 from kvscope.tui.view.events import KINDS, EventKind
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
 
 MAX_MESSAGE_ROWS = 4
-
 WHEEL_LINES = 3
+
 
 class Box(Vertical):
     """The frame of a modal."""
@@ -38,7 +39,7 @@ def keys_of(screen: Screen[Any]) -> Keys:
 
 def say_in(view: LinesView, text: str, role: str) -> None:
     """Shows a text under the line that it is about, in as many rows as it needs."""
-    rows = wrap((WordSpan(text),), max(view.size.width, 20))[:MAX_MESSAGE_ROWS]
+    rows = wrap((WordSpan(bounded(text)),), max(view.size.width, 20))[:MAX_MESSAGE_ROWS]
     view.styles.height = max(len(rows), 1)
     view.set_lines([tuple(Span(span.text, role) for span in row) for row in rows])
 
@@ -142,13 +143,13 @@ class TextModal(Modal[None]):
         self._build = lines
         self._show()
 
-    def action_scroll(self, num_lines: int) -> None:
-        self._first += num_lines
-        self._show()
-
     def action_walk(self, num_rows: int) -> None:
         """A notch of the wheel scrolls some lines."""
         self.action_scroll(WHEEL_LINES * num_rows)
+
+    def action_scroll(self, num_lines: int) -> None:
+        self._first += num_lines
+        self._show()
 
     def _show(self) -> None:
         if not self._view.is_mounted:

@@ -29,6 +29,9 @@ class Place(TimeScreen):
     KEYS: ClassVar[tuple[tuple[str, str], ...]] = ()
     """The footer."""
 
+    IS_OF_STEP: ClassVar[bool] = True
+    """It is about the step, which is what is copied here; else the place itself is."""
+
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__()
         self.header = HeaderBar(model, is_ascii=is_ascii)
@@ -44,6 +47,14 @@ class Place(TimeScreen):
         """All that an answer is drawn in: the lists, and what a place has beside them."""
         return self.lists
 
+    def report(self) -> list[str]:
+        """Returns all that the place says, as text."""
+        return ["".join(span.text for span in line).rstrip() for panel in self.panels for line in panel.all_lines()]
+
+    def command(self) -> list[str]:
+        """Returns the words of the command that prints what a place says that is not about a step."""
+        raise NotImplementedError
+
     def _more_to_show(self) -> None:
         """Draws anew what an answer has brought."""
         for panel in self.panels:
@@ -56,7 +67,10 @@ class Place(TimeScreen):
 
     def follow(self, target: Target) -> None:
         """Goes where an entry leads: a request and a block open their places, a step is gone to."""
-        self.kvscope.navigation.follow(target)
+        if target.kind == "step":
+            self.kvscope.navigation.follow(target)
+            return
+        self.kvscope.navigation.remember()
         if target.kind == "request":
             self.kvscope.places.open_request(target.key)
         elif target.kind == "block":
@@ -99,9 +113,6 @@ class Place(TimeScreen):
         panel = self.focused_list
         if panel is not None and panel.target is not None:
             self.follow(panel.target)
-
-    def action_leave(self) -> None:
-        self.dismiss()
 
     @on(LinesView.Followed)
     def _follow(self, message: LinesView.Followed) -> None:

@@ -37,6 +37,7 @@ class RequestScreen(TimeScreen):
         Binding("tab,shift+tab", "other_panel", "other panel", show=False, id="move.next_panel"),
     ]
 
+    IS_ABOUT_ONE = True
     AUTO_FOCUS = ""
 
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
@@ -110,12 +111,13 @@ class RequestScreen(TimeScreen):
             if step is not None:
                 self.kvscope.navigation.follow(Target("step", str(step)))
 
-    def action_leave(self) -> None:
-        self.dismiss()
-
     @on(LinesView.Followed)
     def _follow(self, message: LinesView.Followed) -> None:
-        self.kvscope.navigation.follow(message.target)
+        if message.target.kind == "request":
+            self.kvscope.navigation.remember()
+            self.kvscope.places.open_request(message.target.key)
+        else:
+            self.kvscope.navigation.follow(message.target)
 
     @on(LinesView.Clicked)
     def _click(self, message: LinesView.Clicked) -> None:

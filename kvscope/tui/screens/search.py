@@ -101,9 +101,9 @@ class SearchScreen(Place):
     def follow(self, target: Target) -> None:
         """Goes to the hit and leaves the list; `u` leads back to the step before, `/` and enter to the list."""
         if target.kind == "hit":
-            self.kvscope.model.remember()
+            self.kvscope.navigation.remember()
             self._finding.go_to(int(target.key))
-            self.dismiss()
+            self.close()
         else:
             super().follow(target)
 
@@ -111,11 +111,11 @@ class SearchScreen(Place):
         """Asks about the request of the chosen hit, at its step; esc leads back to the list."""
         target = self.hits.target
         if target is not None and target.kind == "hit":
-            self.kvscope.model.remember()
+            self.kvscope.navigation.remember()
             self._finding.go_to(int(target.key))
         super().action_why(of_whole_life)
 
     def action_leave(self) -> None:
         """Ends the search where one is under way; else leaves."""
         if not self._finding.leave():
-            self.dismiss()
+            self.close()

@@ -30,6 +30,7 @@ class StatisticsScreen(Place):
         Binding("o", "what_if", "what if: a setting with other values", show=False, id="look.what_if"),
     ]
 
+    IS_OF_STEP = False
     KEYS = (
         ("← →", "step"),
         ("esc", "back"),
@@ -125,9 +126,8 @@ class StatisticsScreen(Place):
     def _go_to(self, number: int) -> None:
         findings = self.reading.findings or ()
         finding = findings[number]
-        self.kvscope.navigation.follow(Target("step", str(finding.first_step)))
-        if finding.request_ids:
-            self.model.select(finding.request_ids[0])
+        about = finding.request_ids[0] if finding.request_ids else ""
+        self.kvscope.navigation.follow(Target("step", str(finding.first_step), about))
 
     def action_why(self, of_whole_life: bool = False) -> None:
         """Asks about the request of the chosen finding, at its first step; esc leads back to the list."""
@@ -140,11 +140,11 @@ class StatisticsScreen(Place):
         """A finding or a step is looked at on the main screen; a request opens its place."""
         if target.kind == "finding":
             self._go_to(int(target.key))
-            self.action_leave()
+            self.close()
             return
         super().follow(target)
         if target.kind == "step":
-            self.action_leave()
+            self.close()
 
     def click_beside(self, view: LinesView, column: int) -> None:
         if view is self.run:
@@ -152,6 +152,8 @@ class StatisticsScreen(Place):
             if step is not None:
                 self.kvscope.navigation.move_to(step)
 
-    def action_leave(self) -> None:
+    def command(self) -> list[str]:
+        return ["kvscope", "stats", str(self.reading.timeline.path)]
+
+    def end(self) -> None:
         self.reading.leave()
-        super().action_leave()

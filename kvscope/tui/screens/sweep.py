@@ -80,6 +80,7 @@ class SweepScreen(Place):
         Binding("o", "other_values", "other values", show=False, id="look.sweep"),
     ]
 
+    IS_OF_STEP = False
     KEYS = (("← →", "step"), ("esc", "back"), ("o", "other values"), ("?", "help"))
 
     def __init__(self, model: ScreenModel, name: str, values: Sequence[Any], *, is_ascii: bool) -> None:
@@ -95,6 +96,10 @@ class SweepScreen(Place):
     @property
     def lists(self) -> Sequence[JumpPanel]:
         return ()
+
+    @property
+    def panels(self) -> Sequence[Panel]:
+        return (self.panel,)
 
     def on_mount(self) -> None:
         self.panel.asker = Asker(self.kvscope, self._more_to_show)
@@ -112,10 +117,6 @@ class SweepScreen(Place):
             self.panel.asker.ask((name, *map(repr, values)), partial(_swept, name=name, values=values))
         super().show()
 
-    def _more_to_show(self) -> None:
-        self.panel.invalidate()
-        self.panel.show()
-
     def action_other_values(self) -> None:
         name, values = self.name_and_values
         ask_sweep(self, self._take, f"{name}={','.join(map(str, values))}")
@@ -127,10 +128,14 @@ class SweepScreen(Place):
         self.panel.invalidate()
         self.show()
 
-    def action_leave(self) -> None:
+    def command(self) -> list[str]:
+        assert self.model.timeline is not None
+        name, values = self.name_and_values
+        return ["kvscope", "whatif", str(self.model.timeline.path), "--sweep", f"{name}={','.join(map(str, values))}"]
+
+    def end(self) -> None:
         if self.panel.asker is not None:
             self.panel.asker.leave()
-        super().action_leave()
 
 
 def ask_sweep(place: Place, take: Callable[[str, list[Any]], None], text: str = "") -> None:

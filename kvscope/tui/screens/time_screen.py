@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from kvscope.tui.closing import ClosesOnce
-from kvscope.tui.model import ScreenModel
+from kvscope.tui.model import ScreenModel, Selection
 from kvscope.tui.view.help import KeyHelp
 from kvscope.tui.widgets.panel import Panel
 
@@ -51,7 +51,9 @@ class TimeScreen(ClosesOnce[None]):
         Binding("less_than_sign", "speed(False)", "play slower", show=False, id="engine.slower"),
         Binding("greater_than_sign", "speed(True)", "play faster", show=False, id="engine.faster"),
         Binding("p,i", "prompt", "type a prompt", show=False, id="engine.prompt"),
-        Binding("P", "prompt_settings", "chat or raw, sampling, copies", show=False, id="engine.prompt_settings"),
+        Binding(
+            "P", "prompt_settings", "with every prompt: copies, sampling …", show=False, id="engine.prompt_settings"
+        ),
         Binding("W", "workloads", "send a workload from the menu", show=False, id="engine.workloads"),
         Binding("R", "restart", "restart with other settings", show=False, id="engine.restart"),
         Binding("x", "abort", "abort the selected request", show=False, id="engine.abort"),
@@ -68,7 +70,7 @@ class TimeScreen(ClosesOnce[None]):
         Binding("r", "why(True)", "why: its whole life", show=False, id="look.why_life"),
         Binding("d", "compare", "mark step A; again: compare with it", show=False, id="look.compare"),
         Binding("D", "clear_mark", "clear step A", show=False, id="look.clear_mark"),
-        Binding("t", "statistics", "statistics of the run", show=False, id="look.statistics"),
+        Binding("t", "statistics", "findings and statistics of the run", show=False, id="look.statistics"),
         Binding("a", "recording(1)", "another recording, same moment", show=False, id="look.recording"),
         Binding("A", "recording(-1)", "the recording before", show=False, id="look.recording_back"),
         Binding("T", "alignment", "recordings by clock or by step", show=False, id="look.alignment"),
@@ -76,7 +78,7 @@ class TimeScreen(ClosesOnce[None]):
         Binding("m", "bookmark", "bookmark the step, with a note", show=False, id="keep.bookmark"),
         Binding("apostrophe", "bookmarks", "bookmarks", show=False, id="keep.bookmarks"),
         Binding("b", "breakpoints", "breakpoints", show=False, id="keep.breakpoints"),
-        Binding("y", "copy_step", "copy the step as Markdown", show=False, id="keep.copy"),
+        Binding("y", "copy_step", "copy as Markdown: the step, or what is shown", show=False, id="keep.copy"),
         Binding("Y", "copy_command", "copy the command that shows it", show=False, id="keep.copy_command"),
         Binding("question_mark", "help", "all keys", show=False, id="leave.help"),
         Binding("u,backspace", "back", "back: place and step", show=False, id="leave.back"),
@@ -84,6 +86,12 @@ class TimeScreen(ClosesOnce[None]):
         Binding("escape", "leave", "up", show=False, id="leave.up"),
         Binding("q", "quit", "quit", show=False, id="leave.quit"),
     ]
+
+    came_from: Selection | None = None
+    """What was selected before a jump led here."""
+
+    IS_ABOUT_ONE: ClassVar[bool] = False
+    """It shows the selected request or block: an event that is gone to here selects nobody else."""
 
     @property
     def more_help(self) -> Sequence[KeyHelp]:
@@ -233,7 +241,18 @@ class TimeScreen(ClosesOnce[None]):
         """Opens what is selected."""
 
     def action_leave(self) -> None:
-        """Goes up one place."""
+        """Goes up one place; what was selected there is selected again."""
+        if self.came_from is not None:
+            self.model.bring_back(self.came_from)
+        self.close()
+
+    def close(self) -> None:
+        """Takes the place away, for good or on the way to where an entry led."""
+        self.end()
+        self.dismiss()
+
+    def end(self) -> None:
+        """Ends what is under way for the place."""
 
 
 def key_bindings(screen: Screen[object]) -> list[Binding]:

@@ -34,6 +34,7 @@ class WhyScreen(Place):
         Binding("N", "event(-1)", "what happened to it before", show=False, id="events.its_previous"),
     ]
 
+    IS_ABOUT_ONE = True
     KEYS = (
         ("← →", "step"),
         ("esc", "back"),
@@ -127,6 +128,5 @@ class WhyScreen(Place):
             if step is not None:
                 self.kvscope.navigation.move_to(step)
 
-    def action_leave(self) -> None:
+    def end(self) -> None:
         self.reading.leave()
-        super().action_leave()

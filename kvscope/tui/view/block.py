@@ -88,5 +88,5 @@ def life_entries(life: Sequence[Happening], step: int, width: int) -> list[Entry
         rows = happening_rows(told, width, step_columns)
         if told.step > step:
             rows = [tuple(span._replace(role="dim") for span in row) for row in rows]
-        entries.append(Entry(tuple(rows), step_target(told.step)))
+        entries.append(Entry(tuple(rows), step_target(told.step, told.sentence)))
     return entries

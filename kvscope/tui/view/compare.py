@@ -290,5 +290,5 @@ def happening_entries(found: StepDifference, width: int) -> list[Entry]:
             if index == 0:
                 head = (Span(f"{step:>{step_width}} ", "dim"), Span(f"{said.glyph} ", f"bold {role}"))
             lines.append((*head, *sentence_line(row, roles)))
-        entries.append(Entry(tuple(lines), step_target(step)))
+        entries.append(Entry(tuple(lines), step_target(step, said)))
     return entries

@@ -1,12 +1,16 @@
-"""The events that `n` and `N` go to, and the search for the next one, in small pieces: keys go on being heard."""
+"""The events that `n` and `N` go to, and the search for the next one, in small pieces: keys go on being heard.
+
+Also whom an event is about: who arrives at it finds that one selected.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from kvscope import events as ev
+from kvscope.analysis.event_subjects import block_of, request_of
 from kvscope.replay.timeline import StepSummary, Timeline
 
 EventKind = Literal["failed", "preempted", "stalled", "hit", "evicted", "finished", "finding", "bookmark"]
@@ -18,6 +22,16 @@ KINDS: tuple[EventKind, ...] = (
 
 MARK_KINDS: frozenset[EventKind] = frozenset({"finding", "bookmark"})
 """What is noted on steps and not recorded in them."""
+
+_TOLD_BY: dict[EventKind, type[ev.Event]] = {
+    "failed": ev.StepFailed,
+    "preempted": ev.RequestPreempted,
+    "stalled": ev.RequestBlocked,
+    "hit": ev.PrefixCacheHit,
+    "finished": ev.RequestFinished,
+    "evicted": ev.BlockEvicted,
+}
+"""What tells of each kind, the rarest first, as the timeline marks them; a stalled step is about the refused head."""
 
 STEPS_A_PIECE = 1_000
 PIECES_A_LOOK = 200
@@ -90,6 +104,15 @@ def _skip(timeline: Timeline, at: int, direction: int, kinds: set[EventKind]) ->
         at = first + look * piece if direction > 0 else first - 1
         yield None
     return at
+
+
+def subjects(events: Sequence[ev.Event], kinds: Collection[EventKind]) -> list[tuple[str | None, int | None]]:
+    """Returns whom the rarest of these kinds in a step is about, each with the block where it is about one."""
+    for kind, told_by in _TOLD_BY.items():
+        told = [event for event in events if isinstance(event, told_by)] if kind in kinds else []
+        if told:
+            return [(request_of(event), block_of(event) if kind == "evicted" else None) for event in told]
+    return []
 
 
 def next_event_of_request(timeline: Timeline, request_id: str, step: int, direction: int) -> int | None:

@@ -32,6 +32,7 @@ class Glyphs:
     mark_few_evicted: str = "◇"
     mark_hit: str = "●"
     mark_finished: str = "✓"
+    mark_aborted: str = "×"
     mark_finding: str = "§"
     mark_bookmark: str = "⚑"
     life_waits: str = "┄"
@@ -80,6 +81,7 @@ ASCII = Glyphs(
     mark_few_evicted="e",
     mark_hit="H",
     mark_finished="F",
+    mark_aborted="x",
     mark_finding="@",
     mark_bookmark="B",
     life_waits=".",

@@ -104,7 +104,8 @@ def _fitted(reason: Line, room: int, right: Line) -> Line:
 def _settings(facts: HeaderFacts, room: int) -> Line:
     config = facts.config
     if config is None:
-        return cut_line((Span(facts.source, "dim"),), max(room, 0))
+        name = "" if facts.recording else facts.source  # of several the name stands there already
+        return cut_line((Span(name, "dim"),), max(room, 0))
     settings = config.settings
     parts = [
         f"{config.device} {config.kernels}" if config.kernels.startswith("triton") else config.device,
@@ -124,12 +125,18 @@ def _settings(facts: HeaderFacts, room: int) -> Line:
     return cut_line(line, max(room, 0))
 
 
-def footer_line(keys: Sequence[tuple[str, str]], width: int) -> Line:
-    """Returns the keys with what they do; those that do not fit are left out whole, the last one (help) stays."""
+def footer_line(keys: Sequence[tuple[str, str]], width: int, yielding: Sequence[int] = ()) -> Line:
+    """Returns the keys with what they do; those that do not fit are left out whole, the last one (help) stays.
+
+    `yielding`: the numbers of those that are left out first, in this order; then those on the right.
+    """
+    pairs = {number: _key(key) for number, key in enumerate(keys)}
+    for number in yielding:
+        if line_width(span for pair in pairs.values() for span in pair) > width:
+            del pairs[number]
+    *others, last = pairs.values() if pairs else [[]]
     spans: list[Span] = []
-    last = _key(keys[-1]) if keys else []
-    for key in keys[:-1]:
-        pair = _key(key)
+    for pair in others:
         if line_width([*spans, *pair, *last]) <= width:
             spans += pair
     return pad_line((*spans, *last), width)

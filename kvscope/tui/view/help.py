@@ -68,6 +68,7 @@ def legend(glyphs: Glyphs, width: int) -> list[Line]:
                 (glyphs.life_prefill, "prefill", "prefill"),
                 (glyphs.life_decode, "decode", "decode"),
                 (glyphs.life_nothing, "bad", "runs, got nothing"),
+                (glyphs.mark_aborted, "bad", "aborted"),
             ),
         ),
         (

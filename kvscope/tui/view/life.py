@@ -14,7 +14,7 @@ from kvscope import events as ev
 from kvscope.analysis.history import Turn, TurningKind
 from kvscope.tui.view.glyphs import Glyphs
 
-Deed = Literal["absent", "waits", "decode", "nothing", "prefill", "finished", "preempted"]
+Deed = Literal["absent", "waits", "decode", "nothing", "prefill", "finished", "aborted", "preempted"]
 
 STRENGTH: dict[Deed, int] = {
     "absent": 0,
@@ -23,6 +23,7 @@ STRENGTH: dict[Deed, int] = {
     "nothing": 3,
     "prefill": 4,
     "finished": 5,
+    "aborted": 5,
     "preempted": 6,
 }
 """Which deed a column of several steps shows: the strongest."""
@@ -34,6 +35,7 @@ ROLES: dict[Deed, str] = {
     "nothing": "bad",
     "prefill": "prefill",
     "finished": "text",
+    "aborted": "bad",
     "preempted": "preempted",
 }
 
@@ -43,6 +45,7 @@ FIRST_DEED: dict[TurningKind, Deed] = {
     "decoding": "decode",
     "preempted": "preempted",
     "ended": "finished",
+    "aborted": "aborted",
 }
 LATER_DEED: dict[TurningKind, Deed] = {
     "arrived": "waits",
@@ -50,6 +53,7 @@ LATER_DEED: dict[TurningKind, Deed] = {
     "decoding": "decode",
     "preempted": "waits",
     "ended": "absent",
+    "aborted": "absent",
 }
 
 MAX_STEPS_KEPT = 20_000
@@ -130,6 +134,7 @@ def life_glyphs(deeds: Sequence[Deed], glyphs: Glyphs) -> tuple[str, list[str]]:
         "nothing": glyphs.life_nothing,
         "prefill": glyphs.life_prefill,
         "finished": glyphs.mark_finished,
+        "aborted": glyphs.mark_aborted,
         "preempted": glyphs.mark_preempted,
     }
     return "".join(chars[deed] for deed in deeds), [ROLES[deed] for deed in deeds]

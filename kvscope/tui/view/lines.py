@@ -21,6 +21,8 @@ class Target(NamedTuple):
     kind: str
     """"request", "block" or "step"."""
     key: str
+    request_id: str = ""
+    """Of a step: whom the entry is about that leads there; it is selected then."""
 
 
 class Span(NamedTuple):
@@ -60,8 +62,10 @@ def block_target(block_id: int) -> Target:
     return Target("block", str(block_id))
 
 
-def step_target(step: int) -> Target:
-    return Target("step", str(step))
+def step_target(step: int, said: words.Sentence | None = None) -> Target:
+    """Returns the step as a target, with the request that a sentence on it names first."""
+    entities = () if said is None else said.entities
+    return Target("step", str(step), next((str(one.key) for one in entities if one.kind == "request"), ""))
 
 
 def line_width(line: Iterable[Span]) -> int:

@@ -67,20 +67,26 @@ def source_name(model: ScreenModel) -> str:
 class FooterBar(Panel):
     """The keys that matter here."""
 
-    def __init__(self, model: ScreenModel, keys: Sequence[tuple[str, str]], *, is_ascii: bool) -> None:
+    def __init__(
+        self, model: ScreenModel, keys: Sequence[tuple[str, str]], *, yielding: Sequence[str] = (), is_ascii: bool
+    ) -> None:
+        """`yielding`: the keys that make room first where not all fit."""
         super().__init__(model, id="footer", is_ascii=is_ascii)
         self._enter = "enter" if is_ascii else "⏎"
+        self._yielding = yielding
         self.tell(keys)
 
-    def tell(self, keys: Sequence[tuple[str, str]], *, are_fixed: bool = False) -> None:
-        """Shows these keys from now on: by their defaults, or, `are_fixed`, keys that cannot be configured."""
-        self._are_fixed = are_fixed
+    def tell(self, keys: Sequence[tuple[str, str]], *, are_shown: bool = False) -> None:
+        """Shows these keys from now on: by their defaults, or, `are_shown`, as they are written now."""
+        self._are_shown = are_shown
         self.keys = [(self._enter if key == "⏎" else key, what) for key, what in keys]
         self.invalidate()
         self.show()
 
     def build(self, width: int, height: int) -> Sequence[Line]:
-        if self._are_fixed:
-            return [footer_line(self.keys, width)]
-        keys = cast("KvscopeApp", self.app).keys
-        return [footer_line([(keys.shown(key), what) for key, what in self.keys], width)]
+        shown = self.keys
+        if not self._are_shown:
+            keys = cast("KvscopeApp", self.app).keys
+            shown = [(keys.shown(key), what) for key, what in self.keys]
+        names = [key for key, _ in self.keys]
+        return [footer_line(shown, width, [names.index(key) for key in self._yielding if key in names])]

@@ -47,6 +47,10 @@ class JumpPanel(Panel):
         self._first = sum(len(entry.lines) for entry in self._entries[: shown[0]]) if shown and self.current >= 0 else 0
         return [*head, *self._view.lines]
 
+    def all_lines(self) -> Sequence[Line]:
+        width, height = self.size.width or self.app.size.width, self.size.height or self.app.size.height
+        return [*self.head(width, height), *(line for entry in self.entries(width) for line in entry.lines)]
+
     @property
     def target(self) -> Target | None:
         """Where the chosen entry leads; the first one, before the panel could show that it has the focus."""

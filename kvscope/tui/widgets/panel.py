@@ -32,6 +32,10 @@ class Panel(LinesView):
         """Returns the lines for the model as it is now."""
         raise NotImplementedError
 
+    def all_lines(self) -> Sequence[Line]:
+        """Returns all that there is to show, also what has no room, to be taken along."""
+        return self._built(self.size.width or self.app.size.width, self.size.height or self.app.size.height)
+
     def show(self) -> None:
         """Brings the lines up to date."""
         width, height = self.size

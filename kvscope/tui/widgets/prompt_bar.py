@@ -9,40 +9,32 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from kvscope.analysis.text import cell_width, visible
+from kvscope.tui.keymap import Keys
 from kvscope.tui.view.help import KeyHelp
 from kvscope.tui.view.lines import Span, fit
 from kvscope.tui.widgets.lines_view import LinesView
-from kvscope.tui.widgets.prompt_line import PassedKeys, PromptLine
+from kvscope.tui.widgets.prompt_line import PROMPT_BINDINGS, PassedKeys, PromptLine
 
 if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
 
 MODE_COLUMNS = 8
 
-PROMPT_KEYS = (
-    ("⏎", "send"),
-    ("ctrl+n", "new line"),
-    ("↑", "earlier"),
-    ("ctrl+o", "sampling"),
-    ("ctrl+t", "chat/raw"),
-    ("ctrl+f", "file"),
-    ("esc", "keys"),
-)
-"""The footer while a prompt is typed."""
 
-PROMPT_HELP = tuple(
-    KeyHelp("prompt", keys, what)
-    for keys, what in (
-        ("enter", "send; nothing typed: back to the keys"),
-        ("ctrl+n", "a new line (also shift+enter)"),
-        ("↑ ↓", "earlier prompts, later ones"),
-        ("ctrl+t", "chat or raw"),
-        ("ctrl+o", "what goes with every prompt"),
-        ("ctrl+f", "take a file"),
-        ("esc", "back to the keys"),
-    )
-)
-"""The keys of the prompt line, which are its own whatever is configured."""
+def prompt_keys(keys: Keys) -> list[tuple[str, str]]:
+    """Returns the footer while a prompt is typed: its own keys as they are configured, the others as ever."""
+    own = ("ctrl+o", "settings"), ("ctrl+t", "chat/raw"), ("ctrl+f", "file")
+    shown = [(keys.shown(key), what) for key, what in (("ctrl+n", "new line"), *own)]
+    return [("⏎", "send"), shown[0], ("↑", "earlier"), *shown[1:], ("esc", "keys")]
+
+
+def prompt_help(keys: Keys) -> list[KeyHelp]:
+    """Returns the keys of the prompt line, for the help."""
+    own = [KeyHelp("prompt", keys.all_shown(binding), binding.description) for binding in PROMPT_BINDINGS]
+    fixed = ("enter", "send; nothing typed: back to the keys"), ("↑ ↓", "earlier prompts, later ones")
+    told = [KeyHelp("prompt", key, what) for key, what in (*fixed, ("esc", "back to the keys"))]
+    return [told[0], own[0], told[1], *own[1:], told[2]]
+
 
 PASSED_KEYS = {
     "left": "move(-1)",

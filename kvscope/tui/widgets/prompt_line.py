@@ -20,8 +20,13 @@ from kvscope.analysis.text import visible
 if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
 
-NEW_LINE_KEYS = frozenset({"ctrl+n", "ctrl+j", "shift+enter", "alt+enter"})
-"""ctrl+j and the others as far as terminals deliver them; ctrl+n is the one that all do."""
+PROMPT_BINDINGS = (
+    Binding("ctrl+n,shift+enter,alt+enter", "new_line", "a new line", show=False, id="prompt.new_line"),
+    Binding("ctrl+t", "choose('mode')", "chat or raw", show=False, id="prompt.mode"),
+    Binding("ctrl+o", "choose('settings')", "what goes with every prompt", show=False, id="prompt.settings"),
+    Binding("ctrl+f", "choose('file')", "take a file", show=False, id="prompt.file"),
+)
+"""What a config file may give other keys. shift+enter and alt+enter as far as terminals deliver them."""
 
 PLACEHOLDER = "type a prompt: enter sends it, esc leaves; while it is empty ← → are time"
 
@@ -85,14 +90,14 @@ class PromptLine(TextArea):
         Left to the app, it would be done behind letters that were typed after it: two prompts typed ahead of a busy
         screen would be sent as one.
         """
+        app = cast("KvscopeApp", self.app)
+        own = next((binding for binding in PROMPT_BINDINGS if app.keys.is_of(event.key, binding.id or "")), None)
         if event.key == "enter":
             self._submit()
-        elif event.key in NEW_LINE_KEYS:
-            self.insert("\n")
-        elif (chosen := {"ctrl+t": "mode", "ctrl+o": "settings", "ctrl+f": "file"}.get(event.key)) is not None:
-            self.post_message(self.Chosen(chosen))
+        elif own is not None:
+            await self.run_action(own.action)
         elif not self.text and (action := self._passed_keys().get(event.key)) is not None:
-            cast("KvscopeApp", self.app).held_key.hear(event.key, event.time)
+            app.held_key.hear(event.key, event.time)
             self.post_message(self.Passed(action))
         elif bindings := self._bindings.key_to_bindings.get(event.key):
             await self.run_action(bindings[-1].action)
@@ -113,6 +118,12 @@ class PromptLine(TextArea):
 
     def action_leave(self) -> None:
         self.post_message(self.Left())
+
+    def action_new_line(self) -> None:
+        self.insert("\n")
+
+    def action_choose(self, what: str) -> None:
+        self.post_message(self.Chosen(what))
 
     def action_up(self) -> None:
         if self.cursor_at_first_row:
