@@ -35,7 +35,7 @@ class RequestHistory:
         return [(at, event) for at, event in self.events if at <= step]
 
 
-TurningKind = Literal["arrived", "admitted", "decoding", "preempted", "ended"]
+TurningKind = Literal["arrived", "admitted", "decoding", "preempted", "ended", "aborted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,10 @@ def turns(timeline: Timeline, request_id: str, last_step: int) -> list[Turn]:
                 found.append(Turn(step, "admitted", event.num_tokens, event.num_hit_tokens))
             case ev.RequestPreempted() if event.request_id == request_id:
                 found.append(Turn(step, "preempted", event.num_lost_tokens))
-            case ev.RequestFinished() | ev.RequestAborted():
+            case ev.RequestFinished():
                 found.append(Turn(step, "ended"))
+            case ev.RequestAborted():
+                found.append(Turn(step, "aborted"))
             case _:
                 pass
     return _with_decoding(timeline, row, found, last_step)

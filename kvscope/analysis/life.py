@@ -46,6 +46,7 @@ _STATES: dict[TurningKind, LifeState] = {
     "decoding": "decode",
     "preempted": "preempted",
     "ended": "finished",
+    "aborted": "finished",
 }
 _SHARES: dict[LifeState, Literal["waiting", "prefill", "decode"]] = {
     "waiting": "waiting",
@@ -98,7 +99,7 @@ def _runs(found: list[Turn], last_step: int) -> list[LifeRun]:
     runs: list[LifeRun] = []
     for index, turn in enumerate(found):
         end = found[index + 1].step - 1 if index + 1 < len(found) else last_step
-        if turn.kind == "ended":
+        if turn.kind in ("ended", "aborted"):
             end = turn.step
         if turn.step <= end:
             runs.append(LifeRun(_STATES[turn.kind], turn.step, end))

@@ -10,6 +10,7 @@ import pytest
 from kvscope import events as ev
 from kvscope.analysis.block_table import BlockRow, BlockTableView, Sharer, block_table, sharers
 from kvscope.analysis.happenings import happenings
+from kvscope.analysis.history import turns
 from kvscope.analysis.life import LifeRun, TimeShare, life, time_shares
 from kvscope.analysis.pool_view import BlockChange
 from kvscope.analysis.request_view import RequestFacts, request_facts, sampling_words
@@ -197,6 +198,29 @@ def test_a_life_is_runs_of_states() -> None:
     assert life(timeline, "c", 0, 4) == [LifeRun("waiting", 1, 2), LifeRun("finished", 3, 3)]
     assert life(timeline, "b", 2, 3) == [LifeRun("preempted", 2, 2), LifeRun("prefill", 3, 3)]
     assert life(timeline, "nobody", 0, 4) == []
+
+
+def test_an_abort_is_told_from_an_end() -> None:
+    """b loses its two blocks in step 1 and is aborted while it waits for them."""
+    run = (
+        scenario(blocks=5, budget=16)
+        .request("a", "abcdefgh", reply="xyz")
+        .request("b", "ijklm", reply="uvw", cancel_step=2)
+        .run()
+    )
+    timeline = read(run)
+    assert [(turn.step, turn.kind) for turn in turns(timeline, "b", 4)] == [
+        (0, "arrived"),
+        (0, "admitted"),
+        (1, "decoding"),
+        (1, "preempted"),
+        (2, "aborted"),
+    ]
+    assert life(timeline, "b", 0, 4) == [
+        LifeRun("prefill", 0, 0),
+        LifeRun("preempted", 1, 1),
+        LifeRun("finished", 2, 2),
+    ]
 
 
 def test_running_without_a_token_is_told_from_decoding() -> None:

@@ -153,6 +153,11 @@ def test_a_life_shows_waits_prefill_decode_and_the_step_of_the_preemption() -> N
     assert life_glyphs(deeds, UNICODE)[0] == "  ┄┄▓━━▲┄▓✓ "
 
 
+def test_a_life_that_was_aborted_ends_with_another_mark() -> None:
+    chars, roles = life_glyphs(deeds_of([*TURNS, Turn(10, "aborted")], ScheduledIndex(), "a", 8, 11), UNICODE)
+    assert (chars, roles) == ("┄▓× ", ["dim", "prefill", "bad", "dim"])
+
+
 def test_a_running_step_without_a_token_shows_once_its_events_are_known() -> None:
     scheduled = ScheduledIndex()
     assert "nothing" not in deeds_of(TURNS, scheduled, "a", 0, 8)
