@@ -79,7 +79,7 @@ class KVCacheManager:
         if num_missing > 0:
             self._extend_table(request, num_missing)
         if self._is_caching:
-            num_full = min(num_total, len(request.all_token_ids)) // self._block_size
+            num_full = min(min(num_total, len(request.all_token_ids)) // self._block_size, len(request.block_ids))
             if num_full > (request.num_cached_blocks or 0):
                 self._publish(request, num_full)
         request.num_settled_tokens = self._num_settled_tokens(request)

@@ -113,6 +113,21 @@ def test_a_request_ends_with_the_token_that_ends_it(
     assert request.block_ids == []
 
 
+def test_a_prompt_that_is_too_long_for_the_model_ends_with_its_first_token() -> None:
+    """A scenario may have one, where an engine refuses it: vLLM 0.32.0 admits it whole, with blocks for 10 tokens."""
+    run = scenario(max_model_len=10, budget=32).request("long", "p" * 16, reply="xyz").run()
+    assert (
+        run.dump()[0]["after_schedule"]
+        | {
+            "block_ids": {"long": [1, 2, 3]},
+            "cached_blocks": [1, 2, 3],
+            "num_computed_tokens": {"long": 16},
+        }
+        == run.dump()[0]["after_schedule"]
+    )
+    assert (run.dump()[0]["sampled"], run.dump()[0]["finished"]) == ({"long": [ord("x")]}, [["long", "LENGTH"]])
+
+
 def test_tokens_behind_a_stop_token_are_discarded() -> None:
     run = scenario(num_spec_tokens=3).request(
         "a", "prompt", reply="abXde", drafts=["bXd"], stop_token_ids=(ord("X"),), max_tokens=5
