@@ -83,7 +83,8 @@ def _random_config(chance: random.Random, block_size: int, max_model_len: int) -
 def _random_request(
     chance: random.Random, request_id: str, config: dict[str, Any], prefixes: list[list[int]], last_step: int
 ) -> dict[str, Any]:
-    longest = config["max_model_len"] - 1
+    # A scheduler takes prompts that an engine refuses: they never sample.
+    longest = config["max_model_len"] - 1 + (chance.randint(1, 3) if chance.random() < 0.05 else 0)
     own = _tokens(chance, chance.choice([1, chance.randint(1, longest), longest]))
     prompt = (chance.choice([*prefixes, []]) + own)[: chance.choice([longest, chance.randint(1, longest)])]
     max_tokens = chance.choice([1, 2, chance.randint(1, 12), config["max_model_len"]])
