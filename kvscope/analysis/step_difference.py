@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
 from kvscope import events as ev
-from kvscope.analysis.sentences import sentences
+from kvscope.analysis.journey import Between, Journey
 from kvscope.analysis.spans import Sentence
 from kvscope.errors import UsageError
 from kvscope.replay.timeline import Moment, Timeline
-
-MAX_HAPPENINGS = 200
-"""Sentences that are made of the steps in between; the counts know no limit."""
 
 
 class BlockDifference(IntEnum):
@@ -78,23 +74,6 @@ class RequestDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Between:
-    """What happened after step A, up to and with step B."""
-
-    num_steps: int
-    duration_ns: int | None
-    """From the start of A to the start of B; None without a clock."""
-    num_scheduled_tokens: int
-    num_preempted: int
-    num_admitted: int
-    num_resumed: int
-    num_finished: int
-    num_aborted: int
-    num_evicted_blocks: int
-    num_hit_tokens: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepDifference:
     """Step A and step B of one recording; A comes first."""
 
@@ -121,13 +100,13 @@ def step_difference(timeline: Timeline, step_a: int, step_b: int) -> StepDiffere
         raise UsageError(f"--steps {step_a} {step_b}: name two different steps")
     a = _Snapshot(timeline.at(step_a))
     b = _Snapshot(timeline.at(step_b))
-    journey = _Journey(timeline, step_a, step_b)
+    journey = Journey(timeline, step_a, step_b)
     blocks = _blocks(a, b)
     counts = Counter(blocks)
     return StepDifference(
         step_a=step_a,
         step_b=step_b,
-        between=journey.between(a, b),
+        between=journey.between(b.time_ns - a.time_ns if b.time_ns else None),
         figures=_figures(a, b),
         requests=_requests(a, b, journey),
         blocks=blocks,
@@ -137,7 +116,7 @@ def step_difference(timeline: Timeline, step_a: int, step_b: int) -> StepDiffere
             len(a.published - b.published),
             len(b.published - a.published),
         ),
-        happenings=_happenings(timeline, journey.told_steps),
+        happenings=journey.happenings(),
     )
 
 
@@ -194,70 +173,13 @@ class _Snapshot:
             self.figures["forward, ms"] = round(finished.forward_ns / 1e6, 1)
 
 
-class _Journey:
-    """The events after step A, up to and with step B, counted in one pass."""
-
-    def __init__(self, timeline: Timeline, step_a: int, step_b: int) -> None:
-        self.preempted: Counter[str] = Counter()
-        self.ran: Counter[str] = Counter()
-        self.ended: dict[str, str] = {}
-        """Requests that ended in between: "finished" or "aborted"."""
-        self.told_steps: list[int] = []
-        """Steps in which something was decided about a request's place, that is worth a sentence."""
-        self._counts: Counter[type] = Counter()
-        self._num_evicted = self._num_hits = self._num_tokens = 0
-        kinds = (*_TOLD, ev.BlockEvicted, ev.PrefixCacheHit, ev.TokensScheduled)
-        for step, events in timeline.select_events(kinds, step_a + 1, step_b):
-            if any(isinstance(event, _TOLD) for event in events):
-                self.told_steps.append(step)
-            for event in events:
-                self._note(event)
-
-    def _note(self, event: ev.Event) -> None:
-        self._counts[type(event)] += 1
-        match event:
-            case ev.RequestPreempted():
-                self.preempted[event.request_id] += 1
-            case ev.RequestFinished():
-                self.ended[event.request_id] = "finished"
-            case ev.RequestAborted():
-                self.ended[event.request_id] = "aborted"
-            case ev.BlockEvicted():
-                self._num_evicted += len(event.block_ids)
-            case ev.PrefixCacheHit():
-                self._num_hits += event.num_hit_tokens
-            case ev.TokensScheduled():
-                self._num_tokens += sum(event.num_tokens)
-                self.ran.update(event.request_ids)
-            case _:
-                pass
-
-    def between(self, a: _Snapshot, b: _Snapshot) -> Between:
-        return Between(
-            num_steps=b.step - a.step,
-            duration_ns=b.time_ns - a.time_ns if b.time_ns else None,
-            num_scheduled_tokens=self._num_tokens,
-            num_preempted=self._counts[ev.RequestPreempted],
-            num_admitted=self._counts[ev.RequestAdmitted],
-            num_resumed=self._counts[ev.RequestResumed],
-            num_finished=self._counts[ev.RequestFinished],
-            num_aborted=self._counts[ev.RequestAborted],
-            num_evicted_blocks=self._num_evicted,
-            num_hit_tokens=self._num_hits,
-        )
-
-
-_TOLD = (ev.RequestPreempted, ev.RequestAdmitted, ev.RequestResumed, ev.RequestFinished, ev.RequestAborted)
-_TOLD_TONES = ("preempted", "admitted", "hit", "finished", "aborted")
-
-
 def _figures(a: _Snapshot, b: _Snapshot) -> tuple[FigurePair, ...]:
     names = dict.fromkeys([*a.figures, *b.figures])
     pairs = [FigurePair(name=name, a=a.figures.get(name), b=b.figures.get(name)) for name in names]
     return tuple(sorted(pairs, key=lambda pair: not pair.differs))
 
 
-def _requests(a: _Snapshot, b: _Snapshot, journey: _Journey) -> tuple[RequestDifference, ...]:
+def _requests(a: _Snapshot, b: _Snapshot, journey: Journey) -> tuple[RequestDifference, ...]:
     found = [
         _request(request_id, a.requests.get(request_id), b.requests.get(request_id), journey)
         for request_id in dict.fromkeys([*a.requests, *b.requests])
@@ -268,7 +190,7 @@ def _requests(a: _Snapshot, b: _Snapshot, journey: _Journey) -> tuple[RequestDif
 
 
 def _request(
-    request_id: str, one: _RequestStanding | None, other: _RequestStanding | None, journey: _Journey
+    request_id: str, one: _RequestStanding | None, other: _RequestStanding | None, journey: Journey
 ) -> RequestDifference:
     before = one or _RequestStanding("not arrived", 0, 0, 0, None)
     after = other or _RequestStanding(journey.ended.get(request_id, before.status), 0, 0, before.num_tokens, None)
@@ -305,14 +227,3 @@ def _blocks(a: _Snapshot, b: _Snapshot) -> bytes:
         else:
             changes.append(BlockDifference.OTHER_OWNER)
     return bytes(changes)
-
-
-def _happenings(timeline: Timeline, steps: Iterable[int]) -> tuple[tuple[int, Sentence], ...]:
-    told: list[tuple[int, Sentence]] = []
-    for step in steps:
-        moment = timeline.at(step)
-        told += [(step, said) for said in sentences(timeline, moment) if said.tone in _TOLD_TONES]
-        if len(told) >= MAX_HAPPENINGS:
-            break
-    frequency = Counter(said.tone for _, said in told)
-    return tuple(sorted(told[:MAX_HAPPENINGS], key=lambda entry: frequency[entry[1].tone]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kvscope.analysis.step_difference import Between, BlockDifference, RequestDifference, step_difference
+from kvscope.analysis.journey import Between
+from kvscope.analysis.step_difference import BlockDifference, RequestDifference, step_difference
 from kvscope.errors import RecordingError, UsageError
 from tests.analysis.reading import read
 from tests.analysis.runs import preempting, sharing
