@@ -1,8 +1,8 @@
 """Times the scheduler on its own: `schedule` and `update_from_output` of steady steps, recording off and on.
 
-The same cases can be run by vLLM's scheduler in another interpreter (`VllmScheduler`), interleaved, so that a ratio
-means something on a machine that others use too. What a step costs outside of these two calls (building a model's
-output, making requests) is not timed, on either side.
+The same cases can be run by vLLM's scheduler in another interpreter (`VllmScheduler`), interleaved. Times are CPU time of
+the one thread that schedules, so that a ratio means something on a machine that others use too. What a step costs
+outside of these two calls (building a model's output, making requests) is not timed, on either side.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ CASES = (
 
 @dataclass(slots=True)
 class CaseTimes:
-    """One case, in µs a step: a median for each round."""
+    """One case, in µs of CPU time a step: a median for each round."""
 
     case: Case
     off_us: list[float]
@@ -99,19 +99,19 @@ def _time_steps(case: Case, num_steps: int, sink: EventSink) -> float:
         for index in range(case.num_admissions):
             tokens = [*range(NUM_SHARED_TOKENS), *_own_tokens(1_000_000 + step * 8 + index)]
             scheduler.add_request(_request(f"hit-{step}-{index}", tokens, max_tokens=1))
-        start = time.perf_counter_ns()
+        start = time.thread_time_ns()
         output = scheduler.schedule()
-        scheduled = time.perf_counter_ns()
+        scheduled = time.thread_time_ns()
         sampled = [[] if request.is_prefill_chunk else [7] for request in output.requests]
         model_output = ModelRunnerOutput(sampled_token_ids=sampled)
-        executed = time.perf_counter_ns()
+        executed = time.thread_time_ns()
         scheduler.update_from_output(output, model_output)
         if sink.is_recording:
             events = scheduler.take_events()
             if step == 0:
                 events.insert(0, _configured(config))
             sink.write_step(step, events)
-        times.append(scheduled - start + time.perf_counter_ns() - executed)
+        times.append(scheduled - start + time.thread_time_ns() - executed)
     return statistics.median(times[NUM_WARM_UP_STEPS:]) / 1000
 
 

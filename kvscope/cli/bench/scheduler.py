@@ -56,7 +56,7 @@ def scheduler(
 def _print_row(times: CaseTimes, *, has_head: bool) -> None:
     """Prints medians over the rounds, and of the ratios also the smallest and the largest."""
     if has_head:
-        columns = f"{'µs a step':<44}{'off':>9}{'recording':>11}"
+        columns = f"{'µs of CPU time a step':<44}{'off':>9}{'recording':>11}"
         print(columns + (f"{'vLLM':>9}   {'off / vLLM':<20}recording / vLLM" if times.vllm_us else ""))
     row = f"{times.case.name:<44}{statistics.median(times.off_us):>9.1f}{statistics.median(times.on_us):>11.1f}"
     if times.vllm_us:
