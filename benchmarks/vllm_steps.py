@@ -1,7 +1,7 @@
 """Runs scenarios through vLLM's own scheduler and tells its books after every step. Run it where vLLM is installed.
 
-One scenario a line of JSON on standard input (the file format of `kvscope simulate`), one line on standard output with a
-list of steps, in the field names of `kvscope dump`; or `{"error": …}` where vLLM raised. No model: outputs and drafts
+One scenario a line of JSON on standard input (the file format of `kvscope simulate`), one line on standard output with
+a list of steps, in the field names of `kvscope dump`; or `{"error": …}` where vLLM raised. No model: outputs and drafts
 are the scenario's, and drafts are verified greedily. Synchronous scheduling, one full-attention group.
 """
 

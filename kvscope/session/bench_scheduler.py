@@ -1,7 +1,7 @@
 """Times the scheduler on its own: `schedule` and `update_from_output` of steady steps, recording off and on.
 
-The same cases can be run by vLLM's scheduler in another interpreter (`VllmScheduler`), interleaved. Times are CPU time of
-the one thread that schedules, so that a ratio means something on a machine that others use too. What a step costs
+The same cases can be run by vLLM's scheduler in another interpreter (`VllmScheduler`), interleaved. Times are CPU time
+of the one thread that schedules, so that a ratio means something on a machine that others use too. What a step costs
 outside of these two calls (building a model's output, making requests) is not timed, on either side.
 """
 
