@@ -85,8 +85,8 @@ def running_tokens(
     gap = num_tokens_with_spec - num_computed_tokens
     if 0 < threshold < gap:
         gap = threshold
-    # One position is kept for the token that is sampled.
-    return min(gap, token_budget, max_model_len - num_computed_tokens - 1)
+    # One position is kept for the token that is sampled; a prompt that is too long may have taken it.
+    return max(min(gap, token_budget, max_model_len - num_computed_tokens - 1), 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,14 +66,14 @@ def test_the_cancel_of_a_request_that_has_ended_is_nothing_to_wait_for() -> None
     assert (run.stuck.step, run.stuck.request_id) == (1, "big")
 
 
-@pytest.mark.parametrize("num_tokens", [8, 9])
-def test_a_prompt_as_long_as_the_model_allows_never_samples(num_tokens: int) -> None:
-    """Of 8 tokens the last lacks one position, as a decode would; its block has room for it."""
-    run = scenario(max_model_len=8, budget=4, seqs=4, block_size=16).request("long", "l" * num_tokens).run()
+@pytest.mark.parametrize(("num_tokens", "budget", "num_computed"), [(8, 4, 7), (9, 4, 7), (9, 8, 8)])
+def test_a_prompt_as_long_as_the_model_allows_never_samples(num_tokens: int, budget: int, num_computed: int) -> None:
+    """Of 8 tokens the last lacks one position, as a decode would; its block has room for it. 8 at once leave none."""
+    run = scenario(max_model_len=8, budget=budget, seqs=4, block_size=16).request("long", "l" * num_tokens).run()
     assert run.stuck is not None
     assert (run.stuck.kind, run.stuck.reason) == (
         "deadlock",
-        f"it runs with 7 of its {num_tokens} tokens computed, "
+        f"it runs with {num_computed} of its {num_tokens} tokens computed, "
         "and max_model_len 8 has no place left for a sampled token",
     )
 
