@@ -170,11 +170,11 @@ async def test_the_detectors_mark_the_timeline_by_themselves_and_n_goes_from_one
             await settle(pilot)
             steps.append(app.model.step)
         assert steps == [*sorted(begun)[:3], sorted(begun)[1]] == [4, 59, 60, 59]
-        assert (
-            shown(app.main_screen.step_panel.lines)
-            .splitlines()[1]
-            .startswith(" § req-8 was preempted again after it was resumed, 88 tokens computed twice")
-        )
+        told = shown(app.main_screen.step_panel.lines).splitlines()
+        assert told[1].startswith(" ▲ req-8 preempted for req-3"), "what the step did comes before what it means"
+        place = next(index for index, line in enumerate(told) if line.startswith(" §"))
+        assert told[place].startswith(" § req-8 was preempted again after it was resumed, 88 tokens computed twice")
+        assert {line[1] for line in told[1:place]} <= {"▲", "✗", " "}
 
 
 async def test_a_bookmark_stands_on_the_timeline_as_soon_as_it_is_set_and_goes_with_it(storm: Path) -> None:

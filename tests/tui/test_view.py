@@ -16,7 +16,7 @@ from kvscope.analysis.step_facts import StepShare
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.time_page import TimePage
 from kvscope.tui.view.charts import Layer, stack_heights, stacked_rows
-from kvscope.tui.view.glyphs import ASCII, UNICODE, to_ascii
+from kvscope.tui.view.glyphs import ASCII, NO_COLOR, UNICODE, to_ascii
 from kvscope.tui.view.goto import GotoError, ToBlock, ToNumberedRequest, ToRequest, ToStep, ToTime, numbered, parse_goto
 from kvscope.tui.view.layout import main_layout
 from kvscope.tui.view.life import ScheduledIndex, by_column, deeds_of, life_glyphs, sampled_deeds
@@ -140,6 +140,12 @@ def test_a_cell_of_two_layers_has_the_upper_one_behind_it() -> None:
         (Span("#", "prefill"), Span(" ")),
         (Span("#", "prefill"), Span("=", "decode")),
     ]
+
+
+def test_without_colours_the_layers_are_told_apart_by_their_fills() -> None:
+    layers = (Layer("decode", NO_COLOR.bar_decode), Layer("prefill", NO_COLOR.bar_prefill))
+    rows = stacked_rows([(8, 16), (16, 16), (3, 16), (1, 1)], layers, 2, NO_COLOR)
+    assert ["".join(span.text for span in row) for row in rows] == ["▒█▒ ", "██▒█"]
 
 
 # Life

@@ -56,8 +56,6 @@ def _bar(
     ends: tuple[int, ...] | None, behind: str, layers: tuple[Layer, ...], num_rows: int, glyphs: Glyphs
 ) -> tuple[Span, ...]:
     """Returns the cells of one bar from the top down; pages of one recording show the same few heights all over."""
-    if ends and not glyphs.has_layers:
-        ends = (0,) * (len(ends) - 1) + ends[-1:]
     return tuple(_cell(ends, layers, row * 8, glyphs, behind) for row in range(num_rows - 1, -1, -1))
 
 

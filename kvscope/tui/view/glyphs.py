@@ -50,8 +50,6 @@ class Glyphs:
     bar_draft: str = "█"
     bar_live: str = "█"
     bar_cached: str = "░"
-    has_layers: bool = True
-    """The parts of a bar have colours or fills of their own."""
 
     @property
     def has_eighths(self) -> bool:
@@ -64,8 +62,8 @@ class Glyphs:
 
 UNICODE = Glyphs()
 
-NO_COLOR = Glyphs(has_layers=False)
-"""Without colours the layers of a bar cannot be told apart: it shows their sum, the gutter has the figures."""
+NO_COLOR = Glyphs(eighths=" ", bar_prefill="▒", bar_draft="·", bar_cached="░")
+"""Without colours the layers of a bar are told apart by their fills, cell by cell; the gutter has the exact figures."""
 
 ASCII = Glyphs(
     live="#",

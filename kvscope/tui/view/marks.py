@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from kvscope.analysis.finding import Finding
-from kvscope.analysis.spans import Sentence, count, dim, say, strong
+from kvscope.analysis.spans import Sentence, Tone, count, dim, say, strong
 from kvscope.analysis.text import visible
 from kvscope.replay.bookmarks import Bookmark
 from kvscope.tui.view.events import EventKind
@@ -58,6 +58,20 @@ def next_mark(marks: Marks, step: int, direction: int, kinds: Collection[EventKi
     steps = marks.steps(kinds)
     index = bisect_right(steps, step) if direction > 0 else bisect_left(steps, step) - 1
     return steps[index] if 0 <= index < len(steps) else None
+
+
+GRAVE_TONES: frozenset[Tone] = frozenset({"failed", "stalled", "preempted", "refused"})
+"""Of the decisions that a finding stands behind: where rows are few, what the step did comes before what it means."""
+
+
+def among(told: Sequence[Sentence], decisions: Sequence[Sentence]) -> list[Sentence]:
+    """Returns all sentences of a step in their order: its notes, the grave decisions, the finding, the others."""
+    num_grave = next(
+        (index for index, sentence in enumerate(decisions) if sentence.tone not in GRAVE_TONES), len(decisions)
+    )
+    notes = [sentence for sentence in told if sentence.tone == "bookmark"]
+    findings = [sentence for sentence in told if sentence.tone != "bookmark"]
+    return [*notes, *decisions[:num_grave], *findings, *decisions[num_grave:]]
 
 
 def mark_sentences(marks: Marks, first_step: int, last_step: int, glyphs: Glyphs) -> list[Sentence]:

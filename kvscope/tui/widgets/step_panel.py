@@ -18,7 +18,7 @@ from kvscope.replay.timeline import Moment, Timeline
 from kvscope.tui.keymap import Keys
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.lines import Line, Span, put_behind
-from kvscope.tui.view.marks import mark_sentences
+from kvscope.tui.view.marks import among, mark_sentences
 from kvscope.tui.view.step import SentencesView, event_rows, event_title, marked_rows, sentences_view, title_line
 from kvscope.tui.widgets.panel import Panel
 
@@ -38,7 +38,7 @@ class StepPanel(Panel):
         self.first = 0
         self._decisions: list[Sentence] = []
         self._sentences: list[Sentence] = []
-        """What is noted on the step, then what it decided."""
+        """What is noted on the step, and what it decided."""
         self._said_of: Moment | None = None
         self._shown_at: tuple[Timeline | None, int] = (None, -1)
         self._event: Event | None = None
@@ -57,7 +57,7 @@ class StepPanel(Panel):
         whole = model.walk.whole or model.moment
         if self._said_of is not whole:
             self._decisions, self._said_of = sentences(model.timeline, whole), whole
-        self._sentences = [*self._mark_sentences(), *self._decisions]
+        self._sentences = among(self._mark_sentences(), self._decisions)
         event, number = model.walk.event, model.walk.number
         if event is None or number is None:
             title, hint = title_line(model.step, step_title(model.timeline, whole), width - 4), ""
