@@ -56,8 +56,8 @@ def test_a_prompt_of_several_lines(snap_compare: Compare, size: tuple[int, int])
 
 @SIZES
 def test_settings_of_a_prompt_with_errors(snap_compare: Compare, size: tuple[int, int]) -> None:
-    """top_p and copies marked ✗ beside their fields, top_p's limit in full below; seed as it was typed."""
-    run = after("ctrl+o", fields={"seed": "7", "copies": "0", "top_p": "2"}, text="top_p must be above 0")
+    """copies and top_p marked ✗ beside their fields, the limit of copies in full below; seed as it was typed."""
+    run = after("ctrl+o", fields={"seed": "7", "copies": "0", "top_p": "2"}, text="copies must be from 1")
     assert snap_compare(live(), terminal_size=size, run_before=run)
 
 
