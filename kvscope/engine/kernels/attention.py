@@ -187,8 +187,6 @@ def _tiling(profile: DeviceProfile, dtype: torch.dtype, padded_dim: int, group: 
     tile = 8192 // padded_dim
     if is_decode_only:
         return _Tiling(prefill_rows=64, tile=tile, num_warps=4)
-    # Scores of 128 rows and as many keys would leave too few registers for the rest.
-    tile = min(tile, 64)
     # From Hopper on, data centre chips multiply out of shared memory and have 227 KiB: two groups of four warps with 64
     # rows each, and two tiles on their way, since a processor has no second program that would load meanwhile. Others
     # hold the query in registers, and may have no more than 99 KiB: half as many rows.
