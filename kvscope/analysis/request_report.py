@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvscope.analysis.happenings import happenings
 from kvscope.analysis.request_view import RequestFacts, request_facts
-from kvscope.analysis.spans import Span, count, plain, wrap
+from kvscope.analysis.spans import Span, count, hanging
 from kvscope.analysis.text import truncate, visible
 from kvscope.replay.timeline import Timeline
 
@@ -19,17 +19,15 @@ def request_report(timeline: Timeline, step: int, request_id: str, width: int = 
     if facts is None:
         return [f"REQUEST {visible(request_id)}: there is none in {timeline.path.name}"]
     lines = [f"REQUEST {visible(request_id)}  {facts.phase} after step {step}"]
-    lines += _wrapped("", _figures(facts), width)
+    lines += hanging("", [Span(_figures(facts))], width)
     if facts.prompt:
-        lines += _wrapped("prompt: ", f"“{truncate(facts.prompt, _MAX_PROMPT_CELLS)}”", width)
+        lines += hanging("prompt: ", [Span(f"“{truncate(facts.prompt, _MAX_PROMPT_CELLS)}”")], width)
     lines.append("")
     told = happenings(timeline, moment, request_id)
     columns = len(str(step))
     for happening in told:
         sentence = happening.sentence
-        lead = f"{happening.step:>{columns}} {sentence.glyph} "
-        rows = [plain(row) for row in wrap(sentence.spans, width - len(lead))]
-        lines += [(lead if index == 0 else " " * len(lead)) + row for index, row in enumerate(rows)]
+        lines += hanging(f"{happening.step:>{columns}} {sentence.glyph} ", sentence.spans, width)
     return lines
 
 
@@ -46,8 +44,3 @@ def _figures(facts: RequestFacts) -> str:
         parts.append(f"{count(facts.num_preemptions, 'preemption')}, {count(facts.num_lost_tokens, 'token')} lost")
     parts += [f"priority {facts.priority}", f"sampling {visible(facts.sampling)}"]
     return "; ".join(parts)
-
-
-def _wrapped(lead: str, text: str, width: int) -> list[str]:
-    rows = [plain(row) for row in wrap([Span(text)], width - len(lead))]
-    return [(lead if index == 0 else " " * len(lead)) + row for index, row in enumerate(rows)]

@@ -230,6 +230,13 @@ def wrap(spans: Sequence[Span], width: int) -> list[tuple[Span, ...]]:
     return _cut(spans, [(begin, begin + len(text[begin:end].rstrip(" "))) for begin, end in lines])
 
 
+def hanging(lead: str, spans: Sequence[Span], width: int) -> list[str]:
+    """Returns plain lines of at most `width` cells, `lead` before the first one, the others indented to it."""
+    indent = cell_width(lead)
+    texts = [plain(line) for line in wrap(spans, width - indent)]
+    return [lead + texts[0], *(" " * indent + text for text in texts[1:])] if texts else [lead.rstrip()]
+
+
 def _words(text: str, spans: Sequence[Span]) -> Iterator[tuple[int, int]]:
     """Yields words with the spaces behind them, as ranges of the text; spaces within an entity part no words."""
     closed: list[tuple[int, int]] = []

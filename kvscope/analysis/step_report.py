@@ -9,7 +9,7 @@ from kvscope.analysis.memory import remembered
 from kvscope.analysis.pool_view import PoolView, next_out, pool_view
 from kvscope.analysis.queue_view import RunningRow, running_rows
 from kvscope.analysis.sentences import sentences, step_title
-from kvscope.analysis.spans import Span, plain, wrap
+from kvscope.analysis.spans import hanging, plain
 from kvscope.analysis.step_facts import StepShare
 from kvscope.analysis.text import cell_width, fit, visible
 from kvscope.analysis.verdicts import Verdict, verdicts
@@ -28,9 +28,9 @@ def step_report(timeline: Timeline, step: int, width: int = WIDTH) -> list[str]:
     Raises `RecordingError` for a step that is not there.
     """
     moment = timeline.at(step)
-    lines = [*_wrapped(f"STEP {step}  ", step_title(timeline, moment), width), ""]
+    lines = [*hanging(f"STEP {step}  ", step_title(timeline, moment), width), ""]
     for sentence in sentences(timeline, moment):
-        lines += _wrapped(f"{sentence.glyph} ", sentence.spans, width)
+        lines += hanging(f"{sentence.glyph} ", sentence.spans, width)
     lines += ["", *_waiting_lines(timeline, moment, width), "", *_running_lines(timeline, moment, width)]
     return [*lines, "", *_pool_lines(timeline, moment, width)]
 
@@ -74,13 +74,6 @@ def step_record(timeline: Timeline, step: int) -> dict[str, Any]:
             "next_out": [block.block_id for block in next_out(moment, _NUM_NEXT_OUT)],
         },
     }
-
-
-def _wrapped(lead: str, spans: Sequence[Span], width: int) -> list[str]:
-    """Wraps behind a lead; further lines are indented to it."""
-    indent = cell_width(lead)
-    texts = [plain(line) for line in wrap(spans, width - indent)]
-    return [lead + texts[0], *(" " * indent + text for text in texts[1:])] if texts else [lead.rstrip()]
 
 
 def _waiting_lines(timeline: Timeline, moment: Moment, width: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kvscope.analysis.engine_report import engine_report
 from kvscope.analysis.request_report import request_report
 from kvscope.analysis.step_report import step_report
 from kvscope.analysis.text import visible
@@ -51,11 +52,15 @@ class Answers:
             self._app.say(f"copied this place: {len(lines)} lines")
             return
         name, request_id = visible(model.timeline.path.name), self._request_id
+        lines = [] if model.config is None else [*engine_report(model.config), ""]
         if request_id is None:
-            what, lines = f"step {model.step}", step_report(model.timeline, model.step)
+            what = f"step {model.step}"
+            lines += step_report(model.timeline, model.step)
+            if model.selected_id is not None:
+                lines += ["", *request_report(model.timeline, model.step, model.selected_id)]
         else:
             what = f"{visible(request_id)} after step {model.step}"
-            lines = request_report(model.timeline, model.step, request_id)
+            lines += request_report(model.timeline, model.step, request_id)
         note = self._app.notes.report_lines(model.step)
         title = f"{what[0].upper() + what[1:] if request_id is None else what} of {name}"
         self._app.copy_to_clipboard(markdown(title, note, lines))
@@ -83,4 +88,4 @@ def markdown(title: str, note: Sequence[str], lines: Sequence[str]) -> str:
     """Returns a title, a note, and the lines as they are: no line of theirs can end the fence around them."""
     longest = max((len(run) for line in lines for run in re.findall("`{3,}", line)), default=2)
     fence = "`" * (longest + 1)
-    return "\n".join([title, "", *note, fence, *lines, fence, ""])
+    return "\n".join([f"## {title}", "", *note, fence, *lines, fence, ""])

@@ -348,7 +348,7 @@ async def test_the_copied_step_carries_its_note(tmp_path: Path) -> None:
         await pilot.press("home", "m", *"look", "enter", "y")
         await settle(pilot)
         lines = app.clipboard.splitlines()
-    assert lines[:5] == ["Step 0 of run.db", "", "> look", "", "```"]
+    assert lines[:5] == ["## Step 0 of run.db", "", "> look", "", "```"]
 
 
 async def test_in_a_requests_place_the_request_is_copied_and_its_command(tmp_path: Path) -> None:
@@ -357,8 +357,8 @@ async def test_in_a_requests_place_the_request_is_copied_and_its_command(tmp_pat
         await pilot.press("home", "colon", *"req-1", "enter", "enter", "y")
         await settle(pilot)
         lines = app.clipboard.splitlines()
-        assert lines[0] == "req-1 after step 0 of run.db"
-        assert lines[3] == "REQUEST req-1  prefill after step 0"
+        assert lines[0] == "## req-1 after step 0 of run.db"
+        assert lines[lines.index("", 2) + 1] == "REQUEST req-1  prefill after step 0"
         await pilot.press("Y")
         await settle(pilot)
         assert app.clipboard == f"kvscope show {tmp_path / 'run.db'} --step 0 --request req-1"
@@ -368,5 +368,5 @@ async def test_in_a_requests_place_the_request_is_copied_and_its_command(tmp_pat
 
 
 def test_no_line_of_a_report_ends_the_fence_around_it() -> None:
-    assert markdown("t", [], ["a ```` b"]) == "t\n\n`````\na ```` b\n`````\n"
-    assert markdown("t", ["> n", ""], ["a"]) == "t\n\n> n\n\n```\na\n```\n"
+    assert markdown("t", [], ["a ```` b"]) == "## t\n\n`````\na ```` b\n`````\n"
+    assert markdown("t", ["> n", ""], ["a"]) == "## t\n\n> n\n\n```\na\n```\n"

@@ -401,8 +401,12 @@ async def test_a_step_is_copied_as_markdown_and_as_a_command() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         await pilot.press("y")
-        assert app.clipboard.startswith("Step 6 of scene.db\n\n```\n")
-        assert "req-5 not admitted: needs 8+1 blocks" in app.clipboard
+        title, blank, fence, *lines = app.clipboard.splitlines()
+        assert (title, blank, fence) == ("## Step 6 of scene.db", "", "```")
+        assert (lines[0].startswith("ENGINE    "), lines[1].startswith("SETTINGS  num_gpu_blocks ")) == (True, True)
+        assert any("req-5 not admitted: needs 8+1 blocks" in line for line in lines)
+        selected = lines.index(f"REQUEST {app.model.selected_id}  waiting after step 6")
+        assert lines.index("") < next(i for i, line in enumerate(lines) if line.startswith("STEP 6 ")) < selected
         await pilot.press("Y")
         assert app.clipboard == "kvscope show scene.db --step 6"
 
