@@ -26,7 +26,11 @@ def bounded(message: str) -> str:
         text = found[0]
         return text if len(text) <= MAX_QUOTED + 2 else f"{text[:MAX_QUOTED]}…{text[-1]}"
 
-    message = _WORD.sub(lambda found: f"{found[0][: MAX_WORD - 1]}…", _QUOTED.sub(quoted, message))
+    def word(found: re.Match[str]) -> str:
+        text = found[0]
+        return f"{text[: MAX_WORD - 1]}…{text[-1] if text[-1] in ':;,' else ''}"
+
+    message = _WORD.sub(word, _QUOTED.sub(quoted, message))
     half = MAX_MESSAGE // 2
     return message if len(message) <= MAX_MESSAGE else f"{message[:half]} … {message[3 - half :]}"
 

@@ -15,7 +15,7 @@ from kvscope.control import EngineStatus, Pause, Refused
 from kvscope.control_client import ControlClient
 from kvscope.errors import EngineError, UsageError
 from kvscope.session import runtime_folder
-from kvscope.session.recordings_folder import claim_recording_path, new_recording_path, remove_recording
+from kvscope.session.recordings_folder import claim_recording_path, new_recording_path, remove_recording, unused_path
 from kvscope.session.runtime_folder import EngineCard
 
 NOW = datetime.datetime(2026, 11, 29, 15, 30, 12)
@@ -103,6 +103,7 @@ def test_new_recordings_are_named_after_the_moment_and_the_model(
     (tmp_path / "2026-11-29-153012-smollm2-135m-2.db.log").touch()
     assert new_recording_path("smollm2-135m", NOW) == tmp_path / "2026-11-29-153012-smollm2-135m-3.db"
     assert new_recording_path("Org/My Model.GGUF", NOW) == tmp_path / "2026-11-29-153012-my-model.gguf.db"
+    assert unused_path(tmp_path / "other.db") == tmp_path / "other.db"
 
 
 def test_a_recording_is_claimed_only_where_nothing_is_lost(tmp_path: Path) -> None:

@@ -8,6 +8,25 @@ from kvscope.events import EngineConfigured
 from kvscope.tui.view.header import Chip, HeaderFacts, header_line
 
 
+def test_of_several_recordings_one_without_a_step_is_named_once() -> None:
+    chip = Chip("live", "● LIVE")
+    facts = HeaderFacts(config=None, source="new.db", reason="", chip=chip, step=-1, last_step=-1)
+    named = HeaderFacts(
+        config=None,
+        source="new.db",
+        reason="",
+        chip=chip,
+        step=-1,
+        last_step=-1,
+        recording="2 of 2 by step",
+        recording_name="new.db",
+    )
+    assert [" ".join("".join(span.text for span in header_line(one, 80)).split()) for one in (facts, named)] == [
+        "kvscope new.db ● LIVE step —/—",
+        "kvscope 2 of 2 by step: new.db ● LIVE step —/—",
+    ]
+
+
 @pytest.mark.parametrize(
     ("device", "kernels", "shown"),
     [
