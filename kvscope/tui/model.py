@@ -229,14 +229,13 @@ class ScreenModel(TimePage):
         return [*map(state.waiting.__getitem__, waiting), *map(state.running.__getitem__, running)]
 
     def select_by(self, num_rows: int) -> None:
-        """Moves the selection along the queues."""
+        """Moves the selection along the queues; one that is in neither stands before them, or behind on the way up."""
         ids = self.queue_ids
         if not ids:
             return
-        if self.selected_id in ids:
-            self.select(ids[min(max(ids.index(self.selected_id) + num_rows, 0), len(ids) - 1)])
-        else:
-            self.select(ids[0 if num_rows > 0 else -1])
+        outside = -1 if num_rows > 0 else len(ids)
+        place = ids.index(self.selected_id) if self.selected_id in ids else outside
+        self.select(ids[min(max(place + num_rows, 0), len(ids) - 1)])
 
     @staticmethod
     def _first_choice(moment: Moment) -> str | None:

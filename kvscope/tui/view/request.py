@@ -144,7 +144,27 @@ HEAD_ROWS = 3
 
 
 def head_lines(facts: RequestFacts, width: int, glyphs: Glyphs) -> list[Line]:
-    """Returns three lines: progress in tokens and blocks; lengths and arrival; the hit or why there was none."""
+    """Returns three lines: progress in tokens and blocks; lengths and arrival; the hit or why there was none.
+
+    Where the figures are long, words of the first two make room: no figure is cut.
+    """
+    return [
+        _roomy(_progress(facts, glyphs), width, {" computed": ""}),
+        _roomy(_lengths(facts), width, {"  output ": " out ", "  since ": " since ", "prompt ": ""}),
+        hit_line(facts, width, glyphs),
+    ]
+
+
+def _roomy(line: Line, width: int, shorter: Mapping[str, str]) -> Line:
+    """Shortens one word of a line after the other, until it fits."""
+    for word, less in shorter.items():
+        if line_width(line) <= width:
+            break
+        line = tuple(span._replace(text=less) if span.text == word else span for span in line)
+    return cut_line(line, width)
+
+
+def _progress(facts: RequestFacts, glyphs: Glyphs) -> Line:
     first: list[Span] = [
         Span(f"{facts.num_computed_tokens}/{facts.num_tokens}", "bold"),
         Span(" computed", "dim"),
@@ -158,7 +178,11 @@ def head_lines(facts: RequestFacts, width: int, glyphs: Glyphs) -> list[Line]:
     if facts.num_preemptions:
         times = "once" if facts.num_preemptions == 1 else f"{facts.num_preemptions}×"
         first.append(Span(f"  {glyphs.mark_preempted} {times}", "preempted"))
-    second: Line = (
+    return tuple(first)
+
+
+def _lengths(facts: RequestFacts) -> Line:
+    return (
         Span("prompt ", "dim"),
         Span(str(facts.num_prompt_tokens)),
         Span("  output ", "dim"),
@@ -167,7 +191,6 @@ def head_lines(facts: RequestFacts, width: int, glyphs: Glyphs) -> list[Line]:
         Span("  since ", "dim"),
         Span(str(facts.arrival_step), "text", "", step_target(facts.arrival_step)),
     )
-    return [cut_line(tuple(first), width), cut_line(second, width), hit_line(facts, width, glyphs)]
 
 
 def hit_line(facts: RequestFacts, width: int, glyphs: Glyphs) -> Line:
@@ -205,4 +228,4 @@ def text_lines(text: str, width: int, height: int, *, is_end_shown: bool) -> lis
     if is_end_shown:
         shown = lines[-height:]
         return [(Span(("…" + shown[0][0].text)[:width], "text"),), *shown[1:]]
-    return [*lines[: height - 1], (Span(fit(lines[height - 1][0].text, width - 1) + "…"),)]
+    return [*lines[: height - 1], (Span(fit(lines[height - 1][0].text, width - 1, "") + "…"),)]
