@@ -5,6 +5,7 @@ What is let through here cannot fail a step: nobody's request ends because someb
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,9 +62,8 @@ class InputProcessor:
 
     def new_request(self, submission: Submission, arrival_ns: int) -> Request:
         """Returns a request that has no id yet. Raises `UsageError`, or `ModelError` of the chat template."""
-        sampling = submission.sampling
-        if not isinstance(sampling, SamplingParams):
-            sampling = self.sampling_params(sampling or {})
+        given = submission.sampling or {}
+        sampling = self.sampling_params(dataclasses.asdict(given) if isinstance(given, SamplingParams) else given)
         encoded = encode_prompt(
             self._codec,
             submission.prompt,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kvscope.engine.input_processor import Submission
 from kvscope.engine.llm_engine import LLMEngine
 from kvscope.engine.request_output import RequestOutput, RequestUpdate
 from kvscope.engine.scheduling.output import SchedulerOutput
+from kvscope.engine.scheduling.request import SamplingParams
 from kvscope.errors import EngineError, UsageError
 from kvscope.state import EngineState
 from tests.engine.fakes import ListSink, scripted_engine
@@ -248,11 +250,13 @@ def test_more_tokens_than_there_is_room_for_end_at_the_room() -> None:
         ([1.5], {}, "prompt", 0, 0, "token 0 of the prompt is 1.5"),
         ("x", {"top_p": 1.5}, "top_p", 1, 1, "not 1.5"),
         ("x", {"max_tokens": 0}, "max_tokens", 0, 1, "at least 1, not 0"),
+        ("x", SamplingParams(max_tokens=0), "max_tokens", 0, 1, "at least 1, not 0"),
+        ("x", SamplingParams(temperature=math.nan), "temperature", 0, 0, "not nan"),
         ("x", {"temprature": 1}, "temprature", 0, 0, "did you mean temperature?"),
     ],
 )
 def test_a_refused_request_is_told_to_the_caller_and_recorded(
-    prompt: Any, sampling: dict[str, Any], reason: str, have: int, limit: int, message: str
+    prompt: Any, sampling: Any, reason: str, have: int, limit: int, message: str
 ) -> None:
     sink = ListSink()
     engine = scripted_engine({}, sink=sink)
