@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from random import Random
 
 import pytest
 
@@ -203,3 +204,31 @@ def test_hits_are_values() -> None:
     timeline: MemoryTimeline = read(sharing())
     assert hits(timeline, "b1") == hits(timeline, "b1")
     assert len({dataclasses.astuple(hit) for hit in hits(timeline, "b1")}) == 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_text_that_cannot_hold_the_words_is_passed_over_and_nothing_is_missed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words lie across tokens, stretches and pauses of a request; each is found where it is when all is decoded."""
+    random = Random(seed)
+    pieces = [b"w", b"i", b"wi", b"nd", b"ind", b"WIND", b"xwin", b"do", b"n", *[b"q%d" % n for n in range(60)]]
+    pieces += [b"", "é".encode()[:1], "é".encode()[1:], "窗".encode()]
+    settings = scenario(max_model_len=256).start().scheduler.config.as_settings()
+    configured = ev.EngineConfigured(
+        model="m", device="cpu", dtype="f", settings=settings, num_gpu_blocks=32, block_size=4, watermark_blocks=0
+    )
+    texts = ev.TokenTextRecorded(token_ids=tuple(range(len(pieces))), token_bytes=tuple(pieces))
+    timeline = MemoryTimeline()
+    lively, calm = [*range(9), *range(60, len(pieces))], [*[7] * 40, *range(9, 69)]
+    for step in range(240):
+        first: list[ev.Event] = [configured, texts] if step == 0 else []
+        ids = tuple(name for name in "abc" if random.random() < 0.8) if step % 60 < 50 else ("a",)
+        tokens = tuple(random.choice(lively if step // 20 % 3 == 0 else calm) for _ in ids)
+        sampled = [ev.TokensSampled(request_ids=ids, token_ids=tokens)] if ids else []
+        timeline.write_step(step, [*first, ev.StepStarted(step=step, token_budget=8), *sampled, ev.StepFinished()])
+    monkeypatch.setattr("kvscope.analysis.search.run.STRETCH_STEPS", 20)
+    quick = [hits(timeline, words) for words in ("wind", "window", "WIN", "windw")]
+    monkeypatch.setattr("kvscope.analysis.search.anchors._MIN_CHARACTERS", 1_000)
+    assert quick == [hits(timeline, words) for words in ("wind", "window", "WIN", "windw")]
+    assert quick[0]

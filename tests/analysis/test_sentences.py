@@ -77,8 +77,7 @@ def test_the_title_splits_the_budget() -> None:
 def test_the_last_in_line_preempts_itself() -> None:
     run = scenario(blocks=6).request("a", "abcdefgh", reply="xy").request("b", "ijklmnop", reply="uv").run(2)
     assert said(run, 1) == [
-        "▲ b preempted itself: it was last in line and no block was free; 2 of 2 blocks freed, "
-        "8 tokens thrown away",
+        "▲ b preempted itself: it was last in line and no block was free; 2 of 2 blocks freed, 8 tokens thrown away",
         "✗ Nobody admitted: a preempting step admits no one; 1 waits, none would fit",
         "✓ a finished (length), 2 tokens: 3 blocks given back; 2 still hittable",
         "+ 1 block taken from the head of the free queue: a 5",

@@ -44,6 +44,8 @@ class Query:
 
     text: str
     """As it was typed."""
+    words: str = ""
+    """What `pattern` is made of."""
     pattern: re.Pattern[str] | None = None
     places: frozenset[str] = frozenset()
     """Where `pattern` is looked for."""
@@ -105,6 +107,7 @@ def _textual(
     is_regex = len(words) > 2 and words.startswith("/") and words.endswith("/")
     return Query(
         text=text,
+        words=words,
         pattern=_compiled(words[1:-1], text.index(words) + 1) if is_regex else _compiled_literal(words),
         places=frozenset(places),
         is_literal=not is_regex,

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from kvscope import events as ev
 from kvscope.analysis.event_subjects import block_of, request_of
+from kvscope.analysis.search.anchors import anchors_of
 from kvscope.analysis.search.hit import Hit, hit_in_text
 from kvscope.analysis.search.outputs import OutputSearch
 from kvscope.analysis.search.query import Query
@@ -58,8 +59,9 @@ class _Search:
         self._timeline = timeline
         self._query = query
         self._kinds = _kinds_named(query)
+        self._anchors = anchors_of(query)
         self._outputs = (
-            OutputSearch(timeline, query.pattern, is_literal=query.is_literal)
+            OutputSearch(timeline, query.pattern, is_literal=query.is_literal, anchors=self._anchors)
             if query.pattern is not None and "output" in query.places
             else None
         )
@@ -115,8 +117,21 @@ class _Search:
         places, request_id = self._query.places, event.request_id
         if "request" in places and (found := self._first(pattern, request_id)):
             yield hit_in_text(found, step, "request", request_id)
-        if "prompt" in places and (found := self._first(pattern, self._prompt(event))):
-            yield hit_in_text(found, step, "prompt", request_id)
+        if "prompt" in places and self._may_be_in_prompt(event):
+            found = self._first(pattern, self._prompt(event))
+            if found:
+                yield hit_in_text(found, step, "prompt", request_id)
+
+    def _may_be_in_prompt(self, event: ev.RequestArrived) -> bool:
+        """False where the prompt lies there as tokens alone, and none of them can bring the words."""
+        anchors = self._anchors
+        if anchors is None or event.prompt is not None:
+            return True
+        unknown = list(anchors.unknown(event.prompt_token_ids))
+        if unknown:
+            pieces = zip(unknown, self._timeline.token_bytes(unknown), strict=True)
+            anchors.look_at({token_id: piece or b"" for token_id, piece in pieces})
+        return anchors.are_in(event.prompt_token_ids)
 
     def _first(self, pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
         return next((found for found, _ in find_all(pattern, text, is_literal=self._query.is_literal)), None)
