@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -50,6 +51,9 @@ class FigurePair:
         return self.a != self.b
 
 
+_ENDED = "ended"
+"""Of a request that is gone in B, while nobody has read how it ended."""
+
 RequestChange = Literal["preempted", "changed", "went_on", "same"]
 """`preempted` in between; status or queue `changed`; it `went_on` in the same status; nothing at all."""
 
@@ -79,7 +83,8 @@ class StepDifference:
 
     step_a: int
     step_b: int
-    between: Between
+    between: Between | None
+    """None where the steps in between have not been read yet: requests then lack preemptions and steps run."""
     figures: tuple[FigurePair, ...]
     """Those that differ first."""
     requests: tuple[RequestDifference, ...]
@@ -93,20 +98,30 @@ class StepDifference:
     """Steps and what was decided in them about requests, the rarest kind first."""
 
 
-def step_difference(timeline: Timeline, step_a: int, step_b: int) -> StepDifference:
-    """Compares two steps, the earlier one as A. Moves the timeline. Raises `RecordingError` for a step outside."""
+def step_difference(
+    timeline: Timeline, step_a: int, step_b: int, early: Callable[[StepDifference], None] | None = None
+) -> StepDifference:
+    """Compares two steps, the earlier one as A. Moves the timeline. Raises `RecordingError` for a step outside.
+
+    `early` is told what the two states say by themselves: what lies between them may take long to read.
+    """
     step_a, step_b = sorted((step_a, step_b))
     if step_a == step_b:
         raise UsageError(f"--steps {step_a} {step_b}: name two different steps")
     a = _Snapshot(timeline.at(step_a))
     b = _Snapshot(timeline.at(step_b))
-    journey = Journey(timeline, step_a, step_b)
     blocks = _blocks(a, b)
+    if early is not None:
+        early(_difference(a, b, blocks, None))
+    return _difference(a, b, blocks, Journey(timeline, step_a, step_b))
+
+
+def _difference(a: _Snapshot, b: _Snapshot, blocks: bytes, journey: Journey | None) -> StepDifference:
     counts = Counter(blocks)
     return StepDifference(
-        step_a=step_a,
-        step_b=step_b,
-        between=journey.between(b.time_ns - a.time_ns if b.time_ns else None),
+        step_a=a.step,
+        step_b=b.step,
+        between=None if journey is None else journey.between(b.time_ns - a.time_ns if b.time_ns else None),
         figures=_figures(a, b),
         requests=_requests(a, b, journey),
         blocks=blocks,
@@ -116,7 +131,7 @@ def step_difference(timeline: Timeline, step_a: int, step_b: int) -> StepDiffere
             len(a.published - b.published),
             len(b.published - a.published),
         ),
-        happenings=journey.happenings(),
+        happenings=() if journey is None else journey.happenings(),
     )
 
 
@@ -179,7 +194,7 @@ def _figures(a: _Snapshot, b: _Snapshot) -> tuple[FigurePair, ...]:
     return tuple(sorted(pairs, key=lambda pair: not pair.differs))
 
 
-def _requests(a: _Snapshot, b: _Snapshot, journey: Journey) -> tuple[RequestDifference, ...]:
+def _requests(a: _Snapshot, b: _Snapshot, journey: Journey | None) -> tuple[RequestDifference, ...]:
     found = [
         _request(request_id, a.requests.get(request_id), b.requests.get(request_id), journey)
         for request_id in dict.fromkeys([*a.requests, *b.requests])
@@ -190,12 +205,14 @@ def _requests(a: _Snapshot, b: _Snapshot, journey: Journey) -> tuple[RequestDiff
 
 
 def _request(
-    request_id: str, one: _RequestStanding | None, other: _RequestStanding | None, journey: Journey
+    request_id: str, one: _RequestStanding | None, other: _RequestStanding | None, journey: Journey | None
 ) -> RequestDifference:
     before = one or _RequestStanding("not arrived", 0, 0, 0, None)
-    after = other or _RequestStanding(journey.ended.get(request_id, before.status), 0, 0, before.num_tokens, None)
+    ended = _ENDED if journey is None else journey.ended.get(request_id, before.status)
+    after = other or _RequestStanding(ended, 0, 0, before.num_tokens, None)
+    num_preemptions = 0 if journey is None else journey.preempted[request_id]
     change: RequestChange = "same"
-    if journey.preempted[request_id]:
+    if num_preemptions:
         change = "preempted"
     elif before.status != after.status:
         change = "changed"
@@ -210,8 +227,8 @@ def _request(
         num_computed_tokens=(before.num_computed_tokens, after.num_computed_tokens),
         num_tokens=(before.num_tokens, after.num_tokens),
         queue_position=(before.queue_position, after.queue_position),
-        num_preemptions=journey.preempted[request_id],
-        num_steps_run=journey.ran[request_id],
+        num_preemptions=num_preemptions,
+        num_steps_run=0 if journey is None else journey.ran[request_id],
     )
 
 

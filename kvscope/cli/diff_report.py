@@ -96,6 +96,7 @@ def runs_json(found: Divergence) -> dict[str, Any]:
 def steps_text(name: str, found: StepDifference) -> list[str]:
     """Returns the differences of two steps in lines."""
     between = found.between
+    assert between is not None, "the command reads all steps in between"
     took = f", {between.duration_ns / 1e6:,.0f} ms" if between.duration_ns is not None else ""
     lines = wrapped(f"{visible(name)}: step {found.step_a} (A) and step {found.step_b} (B)", first="", rest="    ")
     lines += wrapped(f"{between.num_steps} steps{took}, {between.num_scheduled_tokens:,} tokens later.")
@@ -174,7 +175,7 @@ def steps_json(found: StepDifference) -> dict[str, Any]:
     return {
         "step_a": found.step_a,
         "step_b": found.step_b,
-        "between": dataclasses.asdict(found.between),
+        "between": None if found.between is None else dataclasses.asdict(found.between),
         "figures": {pair.name: {"a": pair.a, "b": pair.b} for pair in found.figures},
         "requests": [dataclasses.asdict(request) for request in found.requests],
         "blocks": {

@@ -48,6 +48,8 @@ class WatchedTimeline:
         """The step that was read last."""
         self.doing = ""
         """What the question works at, in a word or two: for whoever waits."""
+        self.early: object = None
+        """What the question can say before it has read everything."""
 
     def check(self) -> None:
         """Raises `QuestionLeft` where nobody waits any more: for work that does not look into the recording."""

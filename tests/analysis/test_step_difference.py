@@ -76,6 +76,23 @@ def test_blocks_requests_and_counts_over_a_preemption() -> None:
     ]
 
 
+def test_the_two_states_are_told_before_the_steps_in_between_are_read() -> None:
+    run, told = preempting(), []
+    found = step_difference(read(run), 0, 3, told.append)
+    early = told[0]
+    assert (len(told), early.step_a, early.step_b, early.between, early.happenings) == (1, 0, 3, None, ())
+    assert (early.figures, early.blocks, early.num_blocks) == (found.figures, found.blocks, found.num_blocks)
+    assert early.num_published == found.num_published
+    assert [
+        (one.request_id, one.change, one.status_a, one.status_b, one.num_blocks, one.num_steps_run)
+        for one in early.requests
+    ] == [
+        ("a", "changed", "running", "ended", (2, 0), 0),
+        ("c", "changed", "not arrived", "finished", (0, 0), 0),
+        ("b", "went_on", "running", "running", (2, 2), 0),
+    ]
+
+
 def test_each_block_says_what_became_of_it() -> None:
     """Step 0: a holds 1, 2, 3. Step 1: b holds 1 and 2 too, and block 4. Step 2: a is gone."""
     timeline = read(sharing())

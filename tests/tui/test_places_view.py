@@ -240,6 +240,20 @@ def difference() -> StepDifference:
     return step_difference(scenes.full_pool(), 2, 6)
 
 
+def test_what_lies_in_between_waits_while_the_two_states_are_shown() -> None:
+    told: list[StepDifference] = []
+    step_difference(scenes.full_pool(), 2, 6, told.append)
+    words = "reading step 4 of 6 …"
+    assert texts([between_line(told[0], 80, words), steps_line(2, 6, 2, told[0], 80)]) == [
+        " In between: reading step 4 of 6 …",
+        " A  step 2 (marked)   B  step 6   4 steps later",
+    ]
+    assert entry_texts(happening_entries(told[0], 80, words)) == ["   reading step 4 of 6 …"]
+    assert entry_texts(figure_entries(told[0], 44, shows_equal=True)) == entry_texts(
+        figure_entries(difference(), 44, shows_equal=True)
+    )
+
+
 def test_figures_that_differ_come_first_and_equal_ones_stand_whole_behind_each_other_for_want_of_rows() -> None:
     assert entry_texts(figure_entries(difference(), 44, shows_equal=True)) == [
         "                          A       B     B−A",

@@ -55,7 +55,9 @@ def steps_line(step_a: int, step_b: int, marked: int, found: StepDifference | No
         Span(f" step {step_b}", "bold", "", step_target(step_b)),
         Span(" (marked)" if marked == step_b else "", "dim"),
     )
-    if found is not None:
+    if found is not None and found.between is None:
+        line = (*line, Span(f"   {count(step_b - step_a, 'step')} later"))
+    elif found is not None and found.between is not None:
         between = found.between
         took = f", {between.duration_ns / 1e6:,.0f} ms" if between.duration_ns is not None else ""
         line = (
@@ -65,9 +67,11 @@ def steps_line(step_a: int, step_b: int, marked: int, found: StepDifference | No
     return cut_line(tuple(span for span in line if span.text), width)
 
 
-def between_line(found: StepDifference, width: int) -> Line:
-    """Returns what happened in between, counted."""
+def between_line(found: StepDifference, width: int, waiting: str = "") -> Line:
+    """Returns what happened in between, counted; `waiting` while it is being read."""
     between = found.between
+    if between is None:
+        return cut_line((Span(" In between: ", "dim"), Span(waiting, "dim")), width)
     parts = [
         (between.num_preempted, "preempted", "preempted"),
         (between.num_admitted, "admitted", "text"),
@@ -274,8 +278,10 @@ def _block_glyph(change: BlockDifference, glyphs: Glyphs) -> tuple[str, str]:
 # --- in between -------------------------------------------------------------------------------------------------------
 
 
-def happening_entries(found: StepDifference, width: int) -> list[Entry]:
-    """Returns what was decided in between, the rarest first; each leads to its step."""
+def happening_entries(found: StepDifference, width: int, waiting: str = "") -> list[Entry]:
+    """Returns what was decided in between, the rarest first, each leads to its step; `waiting` while it is being read."""
+    if found.between is None:
+        return [heading((Span(f"   {waiting}", "dim"),))]
     if not found.happenings:
         words = (WordSpan("no request came, went or was preempted", "dim"),)
         return [heading((Span("   "), *sentence_line(row))) for row in wrap(words, max(width - 3, 8))]

@@ -57,13 +57,18 @@ class Comparison:
 
     @property
     def found(self) -> StepDifference | None:
-        """The newest comparison, possibly of the step before: see `is_old`."""
-        return None if self._asker is None or self.steps is None else self._asker.value
+        """The newest comparison, possibly of the step before (see `is_old`), or the two states while the rest is read."""
+        asker = self._asker
+        if asker is None or self.steps is None:
+            return None
+        early = None if asker.watch is None else asker.watch.early
+        return early if isinstance(early, StepDifference) else asker.value
 
     @property
     def is_old(self) -> bool:
         """What is shown is not of these two steps yet."""
-        return self._asker is not None and self._asker.value_key != self.steps
+        found = self.found
+        return found is not None and (found.step_a, found.step_b) != self.steps
 
     @property
     def waiting_words(self) -> str:
@@ -76,7 +81,7 @@ class Comparison:
             return ""
         if asker.error:
             return asker.error
-        return "…" if asker.watch is None else f"reading step {asker.watch.step} …"
+        return "…" if asker.watch is None else f"reading step {asker.watch.step:,} of {self.steps[1]:,} …"
 
     def leave(self) -> None:
         """Leaves the question under way."""
@@ -85,7 +90,10 @@ class Comparison:
 
 
 def _compared(timeline: WatchedTimeline, steps: tuple[int, int]) -> StepDifference:
-    return step_difference(timeline, *steps)
+    def tell_early(found: StepDifference) -> None:
+        timeline.early = found
+
+    return step_difference(timeline, *steps, tell_early)
 
 
 class StepsPanel(Panel):
@@ -112,7 +120,8 @@ class StepsPanel(Panel):
         first = steps_line(*steps, model.mark_step, fresh, width)
         if fresh is None:
             first = (*first, Span(f"   {comparison.waiting_words}", "dim"))
-        lines = [first, EMPTY, between_line(found, width), EMPTY] if height > 3 else [first, between_line(found, width)]
+        between = between_line(found, width, comparison.waiting_words)
+        lines = [first, EMPTY, between, EMPTY] if height > 3 else [first, between]
         return lines[:height]
 
 
@@ -157,4 +166,4 @@ class BetweenPanel(JumpPanel):
 
     def entries(self, width: int) -> Sequence[Entry]:
         found = self.comparison.found
-        return () if found is None else happening_entries(found, width)
+        return () if found is None else happening_entries(found, width, self.comparison.waiting_words)
