@@ -279,7 +279,7 @@ def _block_glyph(change: BlockDifference, glyphs: Glyphs) -> tuple[str, str]:
 
 
 def happening_entries(found: StepDifference, width: int, waiting: str = "") -> list[Entry]:
-    """Returns what was decided in between, the rarest first, each leads to its step; `waiting` while it is being read."""
+    """Returns what was decided in between, rarest first, each leading to its step; `waiting` while it is being read."""
     if found.between is None:
         return [heading((Span(f"   {waiting}", "dim"),))]
     if not found.happenings:

@@ -57,7 +57,7 @@ class Comparison:
 
     @property
     def found(self) -> StepDifference | None:
-        """The newest comparison, possibly of the step before (see `is_old`), or the two states while the rest is read."""
+        """The newest comparison, maybe of the step before (see `is_old`), or the two states while the rest is read."""
         asker = self._asker
         if asker is None or self.steps is None:
             return None
