@@ -15,11 +15,11 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
+from kvscope import __version__
 from kvscope import events as ev
 from kvscope.errors import RecordingError
 from kvscope.recording.schema import FORMAT_VERSION, create_tables
@@ -97,7 +97,7 @@ def create_recording(connection: sqlite3.Connection) -> None:
     writer = {"pid": os.getpid(), "host": platform.node()}
     meta = {
         "format_version": str(FORMAT_VERSION),
-        "kvscope_version": version("kvscope"),
+        "kvscope_version": __version__,
         "created_at": datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
         "writer": msgspec.json.encode(writer).decode(),
         "closed": "0",
