@@ -1,7 +1,8 @@
 """A busy engine without a model, as a process: the real scheduler and recorder over 256 requests, processors in use.
 
 Between its steps it computes at full load for as long as a forward pass would take, in as many processes as there are
-processors, as a model on a CPU does. What it records can be followed like any engine's recording.
+processors, as a model on a CPU does (one that a screen started leaves a core to it; this one does not). It has the
+priority of an engine that a screen started. What it records can be followed like any engine's recording.
 
     python -m kvscope.session.bench_busy RECORDING NUM_RUNNING FORWARD_MS
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from kvscope.recording import Recorder
 from kvscope.session.bench_load import SteadyDecode
+from kvscope.session.priority import yield_to_the_screen
 
 
 def start_busy_engine(recording: Path, num_running: int, forward_ms: float) -> subprocess.Popen[bytes]:
@@ -39,6 +41,7 @@ def _use_a_processor() -> None:
 
 def main() -> None:
     """Runs until standard input ends."""
+    yield_to_the_screen()
     path, num_running, forward_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1e3
     os.set_blocking(sys.stdin.fileno(), False)
     num_others = (os.cpu_count() or 1) - 1

@@ -22,6 +22,7 @@ from kvscope.session.build import build_engine
 from kvscope.session.control_server import ControlServer
 from kvscope.session.engine_loop import EngineLoop
 from kvscope.session.options import EngineOptions
+from kvscope.session.priority import yield_to_the_screen
 
 LOOK_AROUND_S = 0.1
 """How often the process asks itself whether it is still needed."""
@@ -71,6 +72,7 @@ def _is_done(loop: EngineLoop, server: ControlServer, linger_s: float) -> bool:
 
 def main() -> None:
     """Runs the engine that the command line describes."""
+    yield_to_the_screen()
     options, socket_path, log_path, descriptor = sys.argv[1:]
     listener = socket.socket(fileno=int(descriptor))
     engine_options = msgspec.json.decode(options, type=EngineOptions)

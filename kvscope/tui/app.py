@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -53,7 +54,11 @@ from kvscope.tui.widgets.panel import Panel
 from kvscope.tui.workloads import Workloads
 
 POLL_SECONDS = 0.06
-"""How often a growing recording is looked at: well under what the eye takes for a delay."""
+"""How often there is a look for news: well under what the eye takes for a delay."""
+
+NEWS_SECONDS = 0.1
+"""So long after a painting no news are shown: an engine that is quick, or a machine that is busy, would have the screen
+paint all the time, and a key wait for it."""
 
 THREAD_SWITCH_SECONDS = 0.0005
 """How long a thread that answers a question, or writes to the terminal, may keep the screen waiting (and the other way
@@ -138,6 +143,7 @@ class KvscopeApp(App[None]):
         self._initial_step = initial_step
         self._open_timeline = open_timeline
         self._is_show_pending = False
+        self._shown_at = float("-inf")
         self._has_worked = False
         """A key was heard, or something shown, since the last look for news."""
         self._collector = LeisurelyCollector()
@@ -169,7 +175,7 @@ class KvscopeApp(App[None]):
         self.set_class(self.is_ascii, "-ascii")
         if self._first_timeline is not None:
             self._take(self._first_timeline, self._initial_step)
-        self.set_interval(POLL_SECONDS, self._poll)
+        self.set_interval(POLL_SECONDS, self._tick)
         if not self.is_headless:
             self.call_after_refresh(self._collector.start)
             self.leaving.watch()
@@ -200,15 +206,20 @@ class KvscopeApp(App[None]):
         self.markers.look()
         self.show_soon()
 
+    def _tick(self) -> None:
+        """Shows news, unless something was shown just now, and does what waits for leisure."""
+        if time.monotonic() - self._shown_at >= NEWS_SECONDS:
+            self._poll()
+        self.markers.look()
+        self.leaving.look()
+        self._collector.look(has_work=self._has_worked or self._is_show_pending)
+        self._has_worked = False
+
     def _poll(self) -> None:
         """Follows the recording and the engine's condition."""
         has_new_status = self.note_status()
         if self.model.poll() or has_new_status:
             self.show_soon()
-        self.markers.look()
-        self.leaving.look()
-        self._collector.look(has_work=self._has_worked or self._is_show_pending)
-        self._has_worked = False
 
     def note_status(self) -> bool:
         """Takes notice of the engine's condition; True where it changed."""
@@ -245,6 +256,7 @@ class KvscopeApp(App[None]):
             if isinstance(screen, TimeScreen):
                 screen.show()
                 break
+        self._shown_at = time.monotonic()
         self._read_ahead(has_read=False)
 
     def _read_ahead(self, *, has_read: bool) -> None:

@@ -21,6 +21,7 @@ from kvscope import control
 from kvscope.control import Accepted, EngineStatus, Refused
 from kvscope.control_client import ControlClient
 from kvscope.session.options import EngineOptions
+from kvscope.session.priority import ENGINE_NICENESS
 from kvscope.session.runtime_folder import RUNTIME_FOLDER_VARIABLE, running_engines
 from kvscope.session.spawn import SpawnedEngine, spawn_engine
 
@@ -99,6 +100,8 @@ def test_a_session_from_the_first_prompt_to_the_shutdown(connect: Connect, folde
     assert watched.ask(request(4)) == Accepted(request_id="req-1")  # while it loads
     status = watched.wait_for("idle", step=3)
     assert (status.step, status.recording) == (3, str(folder / "r.db"))
+    priority = os.getpriority(os.PRIO_PROCESS, spawned.process.pid)
+    assert priority == os.getpriority(os.PRIO_PROCESS, 0) + ENGINE_NICENESS
 
     assert watched.ask(control.Pause()) == Accepted()
     assert watched.ask(request(400)) == Accepted(request_id="req-2")

@@ -164,6 +164,22 @@ async def test_what_lies_over_a_view_stays_over_it(monkeypatch: pytest.MonkeyPat
         assert terminal.painted.lines == [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
 
 
+async def test_news_wait_a_while_after_a_painting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvscope.tui.app.POLL_SECONDS", 1e6)  # looked for by hand
+    run = scenes.preempting_run()
+    timeline = scenes.recorded(run, is_finished=False)
+    monkeypatch.setattr(timeline, "refresh", lambda: True)
+    app = scenes.screen(timeline)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        versions = [app.model.version]
+        for seconds in (1e6, 0.0):
+            monkeypatch.setattr("kvscope.tui.app.NEWS_SECONDS", seconds)
+            app._tick()
+            versions.append(app.model.version)
+    assert versions == [versions[0], versions[0], versions[0] + 1]
+
+
 def line(*texts: str) -> tuple[Span, ...]:
     return tuple(Span(text) for text in texts)
 
