@@ -10,11 +10,13 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from kvscope.analysis.conditions.fields import FIELDS
 from kvscope.control import EngineStatus, SetStopConditions, StopCondition
 from kvscope.replay import open_recording
 from kvscope.replay.bookmarks import Bookmark, Bookmarks
 from kvscope.tui.answers import markdown
 from kvscope.tui.app import KvscopeApp
+from kvscope.tui.key_names import character_key
 from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.breakpoints import BreakpointsModal
 from kvscope.tui.screens.main import MainScreen
@@ -240,6 +242,30 @@ async def test_the_list_turns_breakpoints_off_and_removes_them() -> None:
         assert app.breakpoints.enabled == []
         await pilot.press("escape")
         assert isinstance(app.screen, MainScreen)
+
+
+async def test_a_condition_typed_over_the_list_goes_into_the_line() -> None:
+    """Its letters were keys: `q` and `b` closed the list, and what followed moved the screen below."""
+    app = scenes.screen(scenes.one_request())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home")
+        await press_condition(pilot, "stalled")
+        for text in ("aborted", "blocks > 1", "(hit)", 'request == "q"'):
+            assert app.screen.query_one("#breakpoints").has_focus
+            await pilot.press(*(character_key(char) for char in text), "enter")
+            await pilot.pause()
+        assert [one.condition.text for one in app.breakpoints.all] == [
+            "stalled",
+            "aborted",
+            "blocks > 1",
+            "(hit)",
+            'request == "q"',
+        ]
+        assert app.model.step == 0
+
+
+def test_no_field_begins_with_a_key_of_the_list() -> None:
+    assert {name[0] for name in FIELDS} & set("jkxqi") == set()
 
 
 async def test_live_breakpoints_go_to_the_engine() -> None:

@@ -24,7 +24,7 @@ MAX_SHOWN = 8
 
 
 class BreakpointsModal(Modal[None]):
-    """A list above, a line to type below; `tab` goes from one to the other, esc closes."""
+    """A list above, a line to type below; `tab` goes from one to the other, a condition that is typed to the line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "close", show=False),
@@ -41,7 +41,7 @@ class BreakpointsModal(Modal[None]):
         self._list = LinesView(id="breakpoints", is_ascii=is_ascii)
         self._list.can_focus = True
         self._message = LinesView(id="message", is_ascii=is_ascii)
-        self._input = Input(id="condition", compact=True, placeholder="free_blocks < 4")
+        self._input = Input(id="condition", compact=True, placeholder="free_blocks < 4", select_on_focus=False)
 
     def compose(self) -> ComposeResult:
         with Box():
@@ -98,12 +98,14 @@ class BreakpointsModal(Modal[None]):
                 self._breakpoints.toggle(self._current)
             case "x" | "delete" if has_some:
                 self._breakpoints.remove(self._current)
-            case "a" | "i":
+            case "i":
                 self._input.focus()
             case "q":
                 self.dismiss()
-            case key if keys.is_of(key, "keep.breakpoints"):
-                self.dismiss()
+            case _ if event.is_printable and event.character:
+                # The beginning of a condition: no field begins with a key of the list.
+                self._input.focus()
+                self._input.insert_text_at_cursor(event.character)
             case _:
                 return
         event.stop()
