@@ -140,6 +140,18 @@ def test_a_result_has_tokens_text_hits_and_times() -> None:
     assert all(itl > 0 for itl in output.itl_ns)
 
 
+def test_the_hits_of_a_result_are_those_of_its_prompt_not_of_its_own_blocks_after_preemption() -> None:
+    sink = ListSink()
+    engine = scripted_engine({"a": b"aaaaaa$", "b": b"bbbbbb$"}, num_gpu_blocks=5, sink=sink, max_num_batched_tokens=16)
+    callers = Caller(), Caller()
+    for request_id, caller in zip("ab", callers, strict=True):
+        engine.add_request(request_id * 6, request_id=request_id, on_update=caller)
+    run(engine)
+    resumed = [event.num_hit_tokens for event in sink.events(ev.RequestResumed) if isinstance(event, ev.RequestResumed)]
+    assert resumed == [4]
+    assert [(caller.output.num_hit_tokens, caller.output.num_preemptions) for caller in callers] == [(0, 0), (0, 1)]
+
+
 def test_streamed_text_never_shows_half_a_character() -> None:
     reply = "né€🙂".encode() + b"$"
     engine = scripted_engine({"req-1": reply})
