@@ -17,8 +17,9 @@ import pytest
 from kvscope import events as ev
 from kvscope.errors import RecordingError
 from kvscope.recording import Recorder
+from kvscope.recording.recorder import create_recording
 from kvscope.recording.step_pipe import StepsFromPipe, next_frames, write_steps_elsewhere
-from kvscope.recording.write_loop import SourceLost
+from kvscope.recording.write_loop import SourceLost, write_steps
 from kvscope.recording.writer import Step
 from kvscope.replay import open_recording
 from tests.recording.runs import OFTEN, golden_steps, record, write
@@ -58,6 +59,7 @@ def test_an_engine_that_is_killed_leaves_every_step_it_had_handed_over(tmp_path:
 import os, signal, sys, time
 from tests.recording.runs import golden_steps, write
 from kvscope.recording import Recorder
+from kvscope.recording.recorder import create_recording
 from kvscope.replay import open_recording
 recorder = Recorder(sys.argv[1], in_own_process=True)
 write(recorder, golden_steps("rand1004")[:20])
@@ -121,6 +123,22 @@ def test_steps_come_out_of_the_pipe_as_they_went_in() -> None:
         with pytest.raises(SourceLost):
             pipe.get()
     os.close(reading)
+
+
+def test_what_came_before_the_engine_was_gone_is_written(tmp_path: Path) -> None:
+    """Three steps and half of a fourth."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "run.db")) as connection:
+        create_recording(connection)
+    frames, _ = next_frames(source(*STEPS[:4]))
+    rest, _ = next_frames(source(STEPS[3]))
+    reading, writing = os.pipe()
+    os.write(writing, frames[: -len(rest) // 2])
+    os.close(writing)
+    with pytest.raises(SourceLost):
+        write_steps(StepsFromPipe(reading), tmp_path / "run.db", None)
+    os.close(reading)
+    with open_recording(tmp_path / "run.db") as replay:
+        assert (replay.last_step, replay.is_growing) == (2, True)
 
 
 def test_frames_are_sent_as_soon_as_there_are_no_more_steps() -> None:
