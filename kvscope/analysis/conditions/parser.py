@@ -7,6 +7,7 @@ of `fields`. Nothing is ever evaluated as Python. An error says what is wrong, w
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NoReturn, cast
@@ -225,6 +226,10 @@ class _Parser:
         kinds = _kind(left), _kind(right)
         if isinstance(left, Literally) and isinstance(right, Literally):
             self._fail(sign.column, "two values without a field: name one, as in step >= 300")
+        for field, other, token in ((left, right, places[1]), (right, left, places[0])):
+            if isinstance(field, Field) and isinstance(other, Field) and other.kind != field.kind == "text":
+                meant = _nearest(other.name, field.values) if field.values else other.name
+                self._fail(token.column, f'a text stands in quotes: "{meant}"')
         if kinds[0] != kinds[1]:
             self._fail(places[1].column, f"{_named(left)} cannot be compared with {_named(right)}")
         if kinds[0] != "number" and sign.text not in ("==", "!="):
@@ -235,7 +240,7 @@ class _Parser:
 
     def _check_value(self, token: _Token, field: Field, value: str) -> None:
         if value not in field.values:
-            nearest = get_close_matches(value, field.values, n=1, cutoff=0.0)[0]
+            nearest = _nearest(value, field.values)
             self._fail(token.column, f'{field.name} is never "{visible(value)}": did you mean "{nearest}"?')
 
 
@@ -245,6 +250,12 @@ def _kind(operand: Operand) -> FieldKind:
     if isinstance(operand.value, bool):
         return "flag"
     return "text" if isinstance(operand.value, str) else "number"
+
+
+def _nearest(text: str, values: Sequence[str]) -> str:
+    """Returns the value that is most like a text, whatever letters are capitals."""
+    by_letters = {value.lower(): value for value in values}
+    return by_letters[get_close_matches(text.lower(), by_letters, n=1, cutoff=0.0)[0]]
 
 
 _KIND_NAMES: dict[FieldKind, str] = {"number": "a number", "flag": "yes or no", "text": "a text"}
