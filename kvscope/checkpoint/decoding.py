@@ -151,9 +151,10 @@ def _changed(packed: Checkpoint, base: DecodedBase, names_of: NamesOf) -> Decode
     computed_by, indexes = base.computed_by.copy(), base.indexes.copy()
     owners = sums(packed.changed_owners)
     names = _names_of_owners(owners, names_of)
-    for place, owner, index in zip(sums(packed.changed_places), owners, sums(packed.changed_indexes), strict=True):
-        block_id = blocks[place]
-        computed_by[block_id] = names[owner]
+    changed = map(blocks.__getitem__, accumulate(packed.changed_places))
+    now = zip(changed, map(names.__getitem__, owners), accumulate(packed.changed_indexes), strict=True)
+    for block_id, owner, index in now:
+        computed_by[block_id] = owner
         indexes[block_id] = index
     return DecodedBase(blocks, _known_requests(packed, base.requests), computed_by, indexes)
 

@@ -108,6 +108,10 @@ class Replay:
         state, events = self._cursor.at(step)
         return Moment(step, state, events)
 
+    def prepare(self, step: int) -> None:
+        if self.first_step <= step <= self._last_step:
+            self._cursor.prepare(step)
+
     def events(self, first_step: int, last_step: int) -> Iterator[tuple[int, Sequence[Event]]]:
         yield from self._file.steps(max(first_step, self.first_step), min(last_step, self._last_step))
 

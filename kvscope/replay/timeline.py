@@ -113,6 +113,14 @@ class Timeline(Protocol):
         """Returns the step and the state after it. Raises `RecordingError` (naming the range) for a step outside."""
         ...
 
+    def prepare(self, step: int) -> None:
+        """Makes a later `at` of a step behind the present one quick, and of those shortly before it.
+
+        For moments in which there is nothing else to do: it takes as long as that look would have taken, and next to
+        nothing where all is ready. The moment of the last `at` stays valid. Steps outside and damage are passed over.
+        """
+        ...
+
     def events(self, first_step: int, last_step: int) -> Iterator[tuple[int, Sequence[Event]]]:
         """Yields `(step, events)` over the steps, both ends included."""
         ...

@@ -72,13 +72,14 @@ def block_released(state: EngineState, event: ev.BlockReleased) -> None:
 
 
 def block_cached(state: EngineState, event: ev.BlockCached) -> None:
-    request = state.requests[event.request_id]
-    end = event.first_index + len(event.block_ids)
-    if tuple(request.block_ids[event.first_index : end]) != event.block_ids:
-        raise ValueError(f"{event.block_ids} are not blocks {event.first_index}… of {event.request_id}")
-    state.cached_from.put(event.block_ids, event.request_id, event.first_index)
-    state.block_hashes.update(zip(event.block_ids, event.block_hashes, strict=True))
-    for block_id, first_id in zip(event.block_ids, event.duplicate_of, strict=False):
+    request, block_ids, block_hashes = state.requests[event.request_id], event.block_ids, state.block_hashes
+    end = event.first_index + len(block_ids)
+    if (*request.block_ids[event.first_index : end],) != block_ids:
+        raise ValueError(f"{block_ids} are not blocks {event.first_index}… of {event.request_id}")
+    state.cached_from.put(block_ids, event.request_id, event.first_index)
+    for block_id, block_hash in zip(block_ids, event.block_hashes, strict=True):
+        block_hashes[block_id] = block_hash
+    for block_id, first_id in zip(block_ids, event.duplicate_of, strict=False):
         if first_id != NULL_BLOCK:
             group = state.duplicate_groups.setdefault(first_id, {first_id: None})
             group[block_id] = None

@@ -71,10 +71,14 @@ class BlockOrigins:
 
     def pop(self, block_id: int) -> Origin:
         """Forgets a block and returns its origin. Raises `KeyError` where it is not published."""
-        origin = self[block_id]
-        self.request_ids[block_id], self.indexes[block_id] = None, 0
+        request_ids, indexes = self.request_ids, self.indexes
+        request_id = request_ids[block_id] if 0 <= block_id < len(request_ids) else None
+        if request_id is None:
+            raise KeyError(block_id)
+        index = indexes[block_id]
+        request_ids[block_id], indexes[block_id] = None, 0
         self._num_published -= 1
-        return origin
+        return request_id, index
 
     def copy(self) -> BlockOrigins:
         """Returns a copy that shares nothing with this one."""

@@ -106,13 +106,17 @@ class EngineState:
     def apply_step(self, step: int, events: Iterable[ev.Event]) -> None:
         """Folds one whole step. Raises `StateError` where an event contradicts the state."""
         self.begin_step(step)
-        for event in events:
-            self.apply(event)
+        self._apply_all(events)
 
     def apply(self, event: ev.Event) -> None:
         """Folds one event. Raises `StateError` where it contradicts the state."""
+        self._apply_all((event,))
+
+    def _apply_all(self, events: Iterable[ev.Event]) -> None:
+        event: ev.Event | None = None
         try:
-            self._apply(event)
+            for event in events:
+                self._apply(event)
         except (KeyError, ValueError, IndexError, StopIteration) as error:
             raise StateError(
                 f"step {self.step}: {type(event).__name__} does not fit the state before it ({error!r}); "
@@ -121,18 +125,20 @@ class EngineState:
 
     def _apply(self, event: ev.Event) -> None:
         match event:  # the frequent kinds first: cases are tried in order
-            case ev.TokensScheduled():
-                self._tokens_scheduled(event)
-            case ev.TokensSampled():
-                self._tokens_sampled(event)
-            case ev.StepStarted():
-                self.token_budget = event.token_budget
             case ev.BlockAllocated():
                 block_events.block_allocated(self, event)
             case ev.BlockCached():
                 block_events.block_cached(self, event)
             case ev.BlockEvicted():
                 block_events.forget_hashes(self, event.block_ids, self.evicted_from)
+            case ev.TokensScheduled():
+                self._tokens_scheduled(event)
+            case ev.TokensSampled():
+                self._tokens_sampled(event)
+            case ev.StepStarted():
+                self.token_budget = event.token_budget
+            case ev.StepFinished() | ev.AdmissionEnded():
+                pass
             case ev.BlockTouched():
                 block_events.block_touched(self, event)
             case ev.BlockReleased():
@@ -166,12 +172,10 @@ class EngineState:
                 ev.PrefixLookedUp()
                 | ev.AllocationFailed()
                 | ev.RequestBlocked()
-                | ev.AdmissionEnded()
                 | ev.RequestRejected()
                 | ev.TokenTextRecorded()
                 | ev.KVTransferStarted()
                 | ev.KVTransferFinished()
-                | ev.StepFinished()
                 | ev.StepFailed()
             ):
                 pass  # facts that change none of the books
@@ -235,16 +239,15 @@ class EngineState:
 
     def _tokens_scheduled(self, event: ev.TokensScheduled) -> None:
         requests, tokens = self.requests, self.step_tokens
-        prefill = decode = 0
-        for request_id, num_tokens in zip(event.request_ids, event.num_tokens, strict=True):
-            request = requests[request_id]
-            if request.num_computed_tokens < request.num_prefill_tokens:
+        prefill = 0
+        for request, num_tokens in zip(map(requests.__getitem__, event.request_ids), event.num_tokens, strict=True):
+            num_computed = request.num_computed_tokens
+            if num_computed < request.num_prefill_tokens:
                 prefill += num_tokens
-            else:
-                decode += num_tokens
-            request.num_computed_tokens += num_tokens
+            request.num_computed_tokens = num_computed + num_tokens
             if request.draft_token_ids:
                 request.draft_token_ids = ()
+        decode = sum(event.num_tokens) - prefill
         draft = sum(map(len, event.draft_token_ids.values()))
         # Placeholder drafts that pad an admission of one token count as drafts, not as prefill.
         padded = sum(
@@ -255,10 +258,9 @@ class EngineState:
         tokens.prefill, tokens.decode, tokens.draft = prefill - padded, decode - (draft - padded), draft
 
     def _tokens_sampled(self, event: ev.TokensSampled) -> None:
-        requests, step = self.requests, self.step
+        requests, step = map(self.requests.__getitem__, event.request_ids), self.step
         counts: Sequence[int] = event.num_tokens if event.num_tokens is not None else (1,) * len(event.request_ids)
-        for request_id, count in zip(event.request_ids, counts, strict=True):
-            request = requests[request_id]
+        for request, count in zip(requests, counts, strict=True):
             request.num_tokens += count
             if request.first_token_step is None and count:
                 request.first_token_step = step

@@ -56,7 +56,7 @@ class FreeQueue:
         """Takes blocks from the head and returns them. Raises `IndexError` where there are fewer."""
         take = self._block_ids.popleft
         if not self._removed:
-            return [take() for _ in range(num_blocks)]
+            return [take()] if num_blocks == 1 else [take() for _ in range(num_blocks)]
         taken: list[int] = []
         while len(taken) < num_blocks:
             block_id = take()

@@ -87,6 +87,9 @@ class WatchedTimeline:
         self._look(step)
         return self._timeline.at(step)
 
+    def prepare(self, step: int) -> None:
+        self._timeline.prepare(step)
+
     def events(self, first_step: int, last_step: int) -> Iterator[tuple[int, Sequence[Event]]]:
         for step, events in self._timeline.events(first_step, last_step):
             self._look(step)

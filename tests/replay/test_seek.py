@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import sqlite3
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from kvscope import events as ev
 from kvscope.checkpoint import decode_base, decode_checkpoint, encode_complete, encode_delta
 from kvscope.errors import RecordingError
 from kvscope.recording.writer import CheckpointPolicy
-from kvscope.replay import MemoryTimeline, open_recording
+from kvscope.replay import MemoryTimeline, Replay, open_recording
+from kvscope.replay.cursor import StateCursor
 from kvscope.replay.timeline import StepSummary
 from kvscope.state import EngineState, StateError
 from tests.recording.runs import BUSY_RUNS, OFTEN, Steps, golden_steps, record, write
@@ -261,6 +263,75 @@ def test_walks_of_all_kinds_have_the_folded_state(tmp_path: Path, deltas: int) -
             assert_same(replay.at(step).state, states[step])
             by = chance.choice((-1, -1, -1, 1, -10, 10, -3, -30))
             step = min(max(step + by, 0), len(steps) - 1) or len(steps) - 1
+
+
+class CountingSource:
+    """Counts how often a recording is asked."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self.num_checkpoints = self.num_reads = 0
+
+    def steps(self, first_step: int, last_step: int) -> Iterator[tuple[int, Sequence[ev.Event]]]:
+        self.num_reads += 1
+        return self._replay.steps(first_step, last_step)
+
+    def checkpoint_step_before(self, step: int) -> int:
+        return self._replay.checkpoint_step_before(step)
+
+    def state_at_checkpoint(self, step: int) -> EngineState:
+        self.num_checkpoints += 1
+        return self._replay.state_at_checkpoint(step)
+
+
+@pytest.mark.parametrize("by", [1, 10])
+def test_a_step_back_that_was_prepared_reads_nothing(tmp_path: Path, by: int) -> None:
+    """From the end to the start: only what prepares it asks the recording, and leaves the moment before as it was."""
+    steps, states = golden_steps(LONG_RUN), folded(LONG_RUN)
+    with open_recording(record(tmp_path / "run.db", steps, CheckpointPolicy(work=3000))) as replay:
+        source = CountingSource(replay)
+        cursor = StateCursor(source)
+        step = len(steps) - 1
+        state, _ = cursor.at(step)
+        while step >= by:
+            cursor.prepare(step - by)
+            assert_same(state, states[step])
+            asked = (source.num_checkpoints, source.num_reads)
+            cursor.prepare(step - by)
+            state, _ = cursor.at(step - by)
+            assert (source.num_checkpoints, source.num_reads) == asked
+            step -= by
+            assert_same(state, states[step])
+        assert source.num_checkpoints > 3
+
+
+def test_steps_back_in_one_stretch_decode_its_checkpoint_once(tmp_path: Path) -> None:
+    """A walk from the end to the start, back and forth on the way: copies serve what lies between two checkpoints."""
+    steps, states = golden_steps(LONG_RUN), folded(LONG_RUN)
+    with open_recording(record(tmp_path / "run.db", steps, CheckpointPolicy(work=3000))) as replay:
+        source = CountingSource(replay)
+        cursor = StateCursor(source)
+        stretches = {replay.checkpoint_step_before(step) for step in range(len(steps))}
+        for step in range(len(steps) - 1, 0, -1):
+            for there in (step, step - 1):
+                assert_same(cursor.at(there)[0], states[there])
+        assert source.num_checkpoints <= len(stretches) + 1
+
+
+def test_preparing_passes_over_damage_and_steps_outside(tmp_path: Path) -> None:
+    steps, states = golden_steps(LONG_RUN), folded(LONG_RUN)
+    path = record(tmp_path / "run.db", steps, CheckpointPolicy(work=3000))
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM events WHERE step = 7 AND seq = 1")
+    connection.commit()
+    connection.close()
+    with open_recording(path) as replay:
+        state = replay.at(len(steps) - 1).state
+        for step in (-1, 7, len(steps)):
+            replay.prepare(step)
+        assert_same(state, states[-1])
+        with pytest.raises(RecordingError, match="step 7 holds"):
+            replay.at(7)
 
 
 def test_damage_is_met_only_where_one_goes(tmp_path: Path) -> None:
