@@ -11,6 +11,7 @@ from textual.timer import Timer
 from kvscope.analysis.text import visible
 from kvscope.control import (
     Abort,
+    Accepted,
     Command,
     Describe,
     Described,
@@ -150,8 +151,12 @@ class EngineCommands:
         question: Line = (Span("Abort "), Span(visible(request_id), "bold"), Span("? Its blocks are given back."))
 
         async def answered(answer: str | None) -> None:
-            if answer == "y":
-                await self.send(Abort(request_id=request_id))
+            if answer != "y" or not isinstance(await self.send(Abort(request_id=request_id)), Accepted):
+                return
+            status = self._model.status
+            if status is not None and status.phase == "paused":
+                step_key = self._app.keys.shown(".")
+                self._app.say(f"{visible(request_id)} is aborted with the next step: {step_key} makes one")
 
         answers = {"y": "abort it"}
         self._app.push_screen(QuestionModal([question], answers, is_ascii=self._app.is_ascii), answered)

@@ -8,7 +8,7 @@ import pytest
 from textual.events import Key
 from textual.pilot import Pilot
 
-from kvscope.control import Abort, EngineStatus, Pause, Resume, Shutdown, Step, Submit
+from kvscope.control import Abort, EnginePhase, EngineStatus, Pause, Resume, Shutdown, Step, Submit
 from kvscope.replay import MemoryTimeline
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.screens.main import MainScreen
@@ -287,6 +287,20 @@ async def test_an_abort_asks_first() -> None:
         await pilot.press("escape", "x", "escape", "x", "y")
         await settle(pilot)
     assert engine.commands == [Abort(request_id="req-1")]
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"), [("paused", ["req-1 is aborted with the next step: . makes one"]), ("running", [])]
+)
+async def test_an_abort_that_waits_for_a_step_says_so(phase: EnginePhase, said: list[str]) -> None:
+    engine = FakeEngine(EngineStatus(phase=phase, recording="scene.db", step=11))
+    app = live_screen(engine, [scenes.one_request()])
+    async with app.run_test(size=(120, 40)) as pilot:
+        app._poll()
+        await settle(pilot)
+        await pilot.press("escape", "x", "y")
+        await settle(pilot)
+        assert [note.message for note in app._notifications] == said
 
 
 async def test_a_refusal_is_shown() -> None:
