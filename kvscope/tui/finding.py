@@ -167,8 +167,8 @@ class Finding:
 
     @property
     def is_target(self) -> bool:
-        """`n` and `N` go to hits."""
-        return self.query is not None
+        """`n` and `N` go to hits; to events, as before, where a search has ended in vain."""
+        return self.query is not None and (bool(self.hits) or self.is_searching)
 
     def go_on(self, direction: int) -> None:
         """Goes to the next hit, or the one before; several in one step are gone to one after another."""

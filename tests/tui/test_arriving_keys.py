@@ -6,6 +6,7 @@ import pytest
 from textual.pilot import Pilot
 
 from kvscope import events as ev
+from kvscope.control import EngineStatus
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.divergence import DivergenceScreen
@@ -15,7 +16,7 @@ from kvscope.tui.view.events import EventKind, subjects
 from kvscope.tui.view.header import footer_line
 from kvscope.tui.widgets.lines_view import LinesView
 from tests.tui import scenes
-from tests.tui.scenes import settle
+from tests.tui.scenes import FakeEngine, live_screen, settle
 from tests.tui.test_recordings_keys import variants
 
 FINISHED = ev.RequestFinished(request_id="a", reason="length", num_output_tokens=3)
@@ -125,8 +126,9 @@ async def test_the_place_of_two_recordings_copies_where_they_part() -> None:
         assert "kvscope diff small.db large.db --match id" in lines[0]
         assert any("They part in step 13" in line for line in lines)
         assert any(line.startswith(" ▲ req-4 preempted for req-2") for line in lines)
-        await pressed(pilot, "escape")
+        await pressed(pilot, "1")
         assert isinstance(app.screen, MainScreen)
+        assert (app.model.step, app.model.selected_id) == (13, "req-4")  # whom A preempted where they part
 
 
 # The footer
@@ -170,3 +172,40 @@ def test_keys_that_yield_make_room_for_those_behind_them() -> None:
 def shown(app: KvscopeApp, panel: str) -> str:
     lines = app.screen.query_one(panel, LinesView).lines
     return "\n".join("".join(span.text for span in line) for line in lines)
+
+
+async def test_a_search_in_vain_leaves_n_to_events() -> None:
+    app = scenes.screen(scenes.preemption()[0], step=0)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressed(pilot, "slash", *"zzz", "enter", "escape", "n")
+        assert (app.model.step, app.finding.is_target) == (2, False)  # the first hit
+
+
+@pytest.mark.parametrize(
+    ("step", "question"),
+    [
+        (0, " req-4 has not arrived at step 0: it does at step 3"),
+        (12, " req-4 decodes 1 token at step 12"),
+        (14, " Why req-4 is waiting at step 14"),
+        (66, " req-4 ended at step 66 (length)"),
+    ],
+)
+async def test_what_is_asked_is_said_in_one_phrase(step: int, question: str) -> None:
+    app = scenes.screen(scenes.preemption()[0], step=step)
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.model.select("req-4")
+        await pressed(pilot, "w")
+        assert shown(app, "#answer").splitlines()[0].rstrip() == question
+
+
+@pytest.mark.parametrize(
+    ("columns", "hint"), [(80, "type a prompt: enter sends it, esc leaves"), (120, "← → are time")]
+)
+async def test_the_hint_of_the_prompt_is_not_cut(columns: int, hint: str) -> None:
+    app = live_screen(FakeEngine(EngineStatus(phase="idle", recording="scene.db")), [scenes.one_request()])
+    async with app.run_test(size=(columns, 30)) as pilot:
+        await settle(pilot)
+        await pressed(pilot, "p")
+        placeholder = app.main_screen.prompt.placeholder
+        assert str(placeholder).endswith(hint)
+        assert len(str(placeholder)) < app.main_screen.prompt.size.width

@@ -126,13 +126,17 @@ class DivergenceScreen(Place):
                 super().follow(target)
 
     def action_into(self, side: Side, request_id: str = "") -> None:
-        """Goes into one of the two at the step in which they part, or to its last where it ended before."""
+        """Goes into one of the two at the step in which they part, or to its last where it ended before.
+
+        Selects the request, or whom the step is about.
+        """
         runs = self.reading.runs
         difference = None if runs is None else runs.difference
         if difference is None:
             self.kvscope.say("they do not part" if runs is not None else "they are still being read")
             return
-        self._go(side, difference.step, request_id)
+        assert runs is not None
+        self._go(side, difference.step, request_id or runs.first_named(side))
 
     def _go_to_pair(self, request_id: str) -> None:
         runs = self.reading.runs

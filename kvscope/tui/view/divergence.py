@@ -44,6 +44,11 @@ class TwoRuns:
     def difference(self) -> FirstDifference | None:
         return self.found.comparison.first_difference
 
+    def first_named(self, side: Side) -> str:
+        """Returns the request that the first sentence with one names, by the side's own id: what the step is about."""
+        entities = (entity for said in self.sentences[0 if side == "a" else 1] for entity in said.entities)
+        return next((str(entity.key) for entity in entities if entity.kind == "request"), "")
+
     @property
     def own_ids(self) -> dict[str, str]:
         """Each id of A to B's id of the same request."""

@@ -271,11 +271,11 @@ def missing_title(here: WaitingHere) -> str:
     return "WHO HOLDS WHAT IT WAITS FOR" if is_blocks_test(here) else "WHO RUNS"
 
 
-def question_line(request_id: str, step: int, doing: str, width: int) -> Line:
+def question_line(request_id: str, doing: str, width: int, *, is_waiting: bool) -> Line:
     """Returns what the place answers."""
     words: Line = (
-        Span(" Why " if doing == "is waiting" else " "),
+        Span(" Why " if is_waiting else " "),
         Span(visible(request_id), "bold", "", request_target(request_id)),
-        Span(f" {doing} at step {step}"),
+        Span(f" {doing}"),
     )
     return pad_line(cut_line(words, width), width)

@@ -15,7 +15,7 @@ from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
 
-from kvscope.analysis.text import visible
+from kvscope.analysis.text import cell_width, visible
 
 if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
@@ -28,7 +28,12 @@ PROMPT_BINDINGS = (
 )
 """What a config file may give other keys. shift+enter and alt+enter as far as terminals deliver them."""
 
-PLACEHOLDER = "type a prompt: enter sends it, esc leaves; while it is empty ← → are time"
+PLACEHOLDERS = (
+    "type a prompt: enter sends it, esc leaves; while it is empty ← → are time",
+    "type a prompt: enter sends it, esc leaves",
+    "type a prompt",
+)
+"""The longest that fits is shown."""
 
 MAX_ROWS = 10
 """It grows up to a quarter of the screen, and no further than this; then it scrolls."""
@@ -73,7 +78,7 @@ class PromptLine(TextArea):
     def __init__(self, passed_keys: Callable[[], PassedKeys]) -> None:
         """`passed_keys` is asked at each key while nothing is typed."""
         super().__init__(
-            id="prompt", placeholder=PLACEHOLDER, compact=True, highlight_cursor_line=False, soft_wrap=True
+            id="prompt", placeholder=PLACEHOLDERS[0], compact=True, highlight_cursor_line=False, soft_wrap=True
         )
         self.show_vertical_scrollbar = False
         self._passed_keys = passed_keys
@@ -195,7 +200,9 @@ class PromptLine(TextArea):
         self.call_after_refresh(self.fit)
 
     def fit(self) -> None:
-        """Takes as many rows as the text needs."""
+        """Takes as many rows as the text needs, and as much of the hint as fits."""
+        fitting = (text for text in PLACEHOLDERS if cell_width(text) < self.size.width)
+        self.placeholder = next(fitting, PLACEHOLDERS[-1])
         if self.styles.height is None or self.styles.height.value != self.num_rows:
             self.styles.height = self.num_rows
             self.call_after_refresh(self.scroll_cursor_visible)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvscope.analysis.request_view import RequestFacts
 from kvscope.analysis.sentences import sentences
-from kvscope.analysis.spans import Entity
+from kvscope.analysis.spans import Entity, count
 from kvscope.analysis.text import visible
 from kvscope.analysis.why.here_report import is_blocks_test
 from kvscope.analysis.why.layout import Section
@@ -58,7 +58,8 @@ class AnswerPanel(Panel):
         facts = facts_of(model)
         if facts is None or model.timeline is None:
             return [(Span(" no request is selected", "dim"),)]
-        question = question_line(facts.request_id, model.step, _doing(facts, model.step), width)
+        is_waiting = facts.queue_position is not None
+        question = question_line(facts.request_id, _doing(facts, model.step), width, is_waiting=is_waiting)
         if here is None or self.reading.shows_life:
             room = height - 2 if self.is_roomy else height - 1
             return [question, *self._told(facts.request_id, width, room)]
@@ -95,18 +96,17 @@ class AnswerPanel(Panel):
 
 
 def _doing(facts: RequestFacts, step: int) -> str:
-    """Returns what the request does at the step, after its id."""
+    """Returns what the request does at the step, in words that follow its id."""
     if step < facts.arrival_step:
-        return f"has not arrived (it does at step {facts.arrival_step})"
+        return f"has not arrived at step {step}: it does at step {facts.arrival_step}"
     if facts.finished_step is not None and facts.finished_step <= step:
-        return f"has ended (at step {facts.finished_step}, {facts.finish_reason})"
+        return f"ended at step {facts.finished_step} ({facts.finish_reason})"
     if facts.queue_position is not None:
-        return "is waiting"
+        return f"is waiting at step {step}"
     if facts.share is None:
-        return "runs and gets no token"
-    return f"{'prefills' if facts.share.is_prefill else 'decodes'} {facts.share.num_tokens} tokens".replace(
-        " 1 tokens", " 1 token"
-    )
+        return f"runs and gets no token at step {step}"
+    verb = "prefills" if facts.share.is_prefill else "decodes"
+    return f"{verb} {count(facts.share.num_tokens, 'token')} at step {step}"
 
 
 class HoldersPanel(JumpPanel):
