@@ -1,14 +1,14 @@
 /* Attention over block tables, for chunks of prompts and single tokens alike.
  *
- * A task is a tile of one sequence's tokens and one key/value head; its rows are the tile's tokens times the query heads
- * that share the key/value head. It goes over the context in chunks of keys and keeps, of each row, the largest score
- * so far, the sum of exponentials and the weighted sum of values (Dao et al., FlashAttention, 2205.14135).
+ * A task is a tile of one sequence's tokens and one key/value head; its rows are the tile's tokens times the query
+ * heads that share the key/value head. It goes over the context in chunks of keys and keeps, of each row, the largest
+ * score so far, the sum of exponentials and the weighted sum of values (Dao et al., FlashAttention, 2205.14135).
  * Both products run over pairs of bfloat16: of neighbouring dimensions for scores, of neighbouring keys for values.
  */
 #include "vectors.h"
 
 #define CHUNK 64 /* keys that are looked at together: four vectors of scores */
-#define MAX_ROWS 96 /* query rows (tokens times heads of one key/value head) of a task: their sums stay in the L2 cache */
+#define MAX_ROWS 96 /* query rows (tokens times heads of one key/value head) of a task: their sums fit the L2 cache */
 
 INLINE f32x16 add_pairs(f32x16 sum, uint32_t a, u32x16 b) {
 #ifdef __AVX512BF16__
@@ -99,7 +99,8 @@ INLINE void soften(float *scores, long num_groups, long num_visible, float scale
                    float *total, float *sums, long head_dim) {
     f32x16 most = all(*largest);
     for (long g = 0; g < num_groups; g++) {
-        f32x16 v = choose(LANE + (int)(g * LANES) < (int)num_visible, load_f32(scores + g * LANES) * scale, all(-1e30f));
+        i32x16 is_visible = LANE + (int)(g * LANES) < (int)num_visible;
+        f32x16 v = choose(is_visible, load_f32(scores + g * LANES) * scale, all(-1e30f));
         store_f32(scores + g * LANES, v);
         most = larger(most, v);
     }
@@ -130,7 +131,7 @@ typedef struct {
     const bf16 *key[CHUNK], *value[CHUNK];
 } Rows;
 
-/* Finds the keys and values of a chunk of the context, and asks for them to be fetched. Past the end there are zeros. */
+/* Finds the keys and values of a chunk of the context, and asks for them to be fetched. Past the end are zeros. */
 INLINE void locate(const Attention *at, const int32_t *table, long kv_head, long begin, long end, Rows *rows) {
     static const bf16 nothing[MAX_HEAD_DIM];
     long num_keys = end - begin < CHUNK ? end - begin : CHUNK, num_rows = (num_keys + LANES - 1) / LANES * LANES;
@@ -156,9 +157,15 @@ typedef struct {
     long kv_head;
 } Task;
 
+/* Where a row of the tile begins in queries and results [num_tokens, num_heads, head_dim]. */
+INLINE long row_of(const Attention *at, const Task *task, long row) {
+    long heads = at->num_heads / at->num_kv_heads;
+    return ((task->first + row / heads) * at->num_heads + task->kv_head * heads + row % heads) * at->head_dim;
+}
+
 /* `following` is likely to be the next one: its first keys and values are asked for. */
 static void attend_tile(const Attention *at, const Task *task, const Task *following) {
-    long first = task->first, num_tokens = task->num_tokens, position = task->position, kv_head = task->kv_head;
+    long num_tokens = task->num_tokens, position = task->position, kv_head = task->kv_head;
     const int32_t *table = task->table;
     long head_dim = at->head_dim, heads = at->num_heads / at->num_kv_heads, num_rows = num_tokens * heads;
     bf16 query[num_rows * head_dim], weights[num_rows * CHUNK];
@@ -166,8 +173,7 @@ static void attend_tile(const Attention *at, const Task *task, const Task *follo
     uint32_t keys[head_dim / 2 * CHUNK], values[CHUNK / 2 * head_dim];
     memset(sums, 0, sizeof sums);
     for (long row = 0; row < num_rows; row++) {
-        long token = first + row / heads, head = kv_head * heads + row % heads;
-        memcpy(query + row * head_dim, at->query + (token * at->num_heads + head) * head_dim, head_dim * sizeof(bf16));
+        memcpy(query + row * head_dim, at->query + row_of(at, task, row), head_dim * sizeof(bf16));
         largest[row] = -1e30f;
         total[row] = 0.0f;
     }
@@ -192,32 +198,39 @@ static void attend_tile(const Attention *at, const Task *task, const Task *follo
         product(num_rows, head_dim / LANES, num_groups * LANES / 2, (uint32_t *)weights, CHUNK / 2, values, head_dim,
                 sums, head_dim);
     }
-    for (long row = 0; row < num_rows; row++) {
-        long token = first + row / heads, head = kv_head * heads + row % heads;
+    for (long row = 0; row < num_rows; row++)
         for (long i = 0; i < head_dim; i += LANES)
-            store_bf16(at->out + (token * at->num_heads + head) * head_dim + i,
-                       load_f32(sums + row * head_dim + i) / total[row]);
-    }
+            store_bf16(at->out + row_of(at, task, row) + i, load_f32(sums + row * head_dim + i) / total[row]);
+}
+
+/* A task for each tile of tokens and key/value head; of long sequences the last tokens first, they have most to do. */
+static Task *list_tasks(const int32_t *query_starts, const int32_t *seq_lens, const int32_t *block_ids,
+                        const int64_t *table_starts, long num_seqs, long num_kv_heads, long tile, long *num_tasks) {
+    *num_tasks = 0;
+    for (long seq = 0; seq < num_seqs; seq++)
+        *num_tasks += (query_starts[seq + 1] - query_starts[seq] + tile - 1) / tile * num_kv_heads;
+    Task *tasks = malloc(*num_tasks * sizeof(Task)), *next = tasks;
+    for (long seq = num_seqs - 1; seq >= 0; seq--)
+        for (long end = query_starts[seq + 1], stop = end; stop > query_starts[seq];) {
+            long size = stop - query_starts[seq] < tile ? stop - query_starts[seq] : tile;
+            stop -= size;
+            for (long head = 0; head < num_kv_heads; head++)
+                *next++ = (Task){block_ids + table_starts[seq], stop, size, seq_lens[seq] - (end - stop), head};
+        }
+    return tasks;
 }
 
 /* Sequence i has the tokens [query_starts[i], query_starts[i + 1]), the last of its seq_lens[i]; its blocks are
  * block_ids from table_starts[i] on. */
 void paged_attention(const bf16 *query, const bf16 *key_cache, const bf16 *value_cache, const int32_t *query_starts,
                      const int32_t *seq_lens, const int32_t *block_ids, const int64_t *table_starts, bf16 *out,
-                     long num_seqs, long num_heads, long num_kv_heads, long head_dim, long block_size, float scale, int num_threads) {
+                     long num_seqs, long num_heads, long num_kv_heads, long head_dim, long block_size, float scale,
+                     int num_threads) {
     const Attention at = {query,        key_cache, value_cache, out, num_heads, num_kv_heads, head_dim, block_size,
                           scale * 1.4426950409f};
-    long tile = MAX_ROWS / (num_heads / num_kv_heads), num_tiles = 0;
-    for (long seq = 0; seq < num_seqs; seq++) num_tiles += (query_starts[seq + 1] - query_starts[seq] + tile - 1) / tile;
-    long num_tasks = num_tiles * num_kv_heads;
-    Task *tasks = malloc(num_tasks * sizeof(Task)), *next = tasks;
-    for (long seq = num_seqs - 1; seq >= 0; seq--)
-        for (long end = query_starts[seq + 1], stop = end; stop > query_starts[seq];) { /* the last have the most to do */
-            long size = stop - query_starts[seq] < tile ? stop - query_starts[seq] : tile;
-            stop -= size;
-            for (long head = 0; head < num_kv_heads; head++)
-                *next++ = (Task){block_ids + table_starts[seq], stop, size, seq_lens[seq] - (end - stop), head};
-        }
+    long num_tasks, tile = MAX_ROWS / (num_heads / num_kv_heads);
+    Task *tasks =
+        list_tasks(query_starts, seq_lens, block_ids, table_starts, num_seqs, num_kv_heads, tile, &num_tasks);
 #pragma omp parallel for num_threads(num_threads) schedule(dynamic) if (num_tasks > 1)
     for (long i = 0; i < num_tasks; i++) {
         long ahead = i + num_threads;

@@ -1,8 +1,8 @@
 /* Sixteen numbers at a time: what the kernels of this folder are written in. bfloat16 in memory, float32 in between.
  *
- * Plain C with the vector extensions of GCC and Clang: they become whatever the CPU has. Only where there is an instruction
- * for just what a function does is it named. Sizes of rows are multiples of 16, head_dim of 32; native_kernels.py sees to
- * it.
+ * Plain C with the vector extensions of GCC and Clang: they become whatever the CPU has. Only where there is an
+ * instruction for just what a function does is it named. Sizes of rows are multiples of 16, head_dim of 32;
+ * native_kernels.py sees to it.
  */
 #ifndef KVSCOPE_VECTORS_H
 #define KVSCOPE_VECTORS_H
