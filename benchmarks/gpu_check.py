@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import importlib.util
 import json
 import os
@@ -83,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     if options.section is not None:
         return _run_section(options.section, options.cpu_dry_run, options.rows)
+    # The recorder's process looks there too.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     names = options.only or list(TIME_LIMITS_S)
     results = []
     began = time.monotonic()
@@ -206,6 +209,8 @@ def _describe_machine(rows: Rows, is_dry: bool) -> None:
 
     rows.add("python", platform.python_version())
     rows.add("torch", torch.__version__)
+    with contextlib.suppress(ImportError):
+        rows.add("numpy", importlib.import_module("numpy").__version__)
     try:
         import triton
 

@@ -157,7 +157,7 @@ def measure_recorder(setup: Setup, rows: Rows) -> None:
         without, _ = _serve(setup, runner, config, NullSink(), batch, setup.pick(64, 9), num_output_tokens)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "run.db"
-            recorder = Recorder(path)
+            recorder = Recorder(path, in_own_process=True)  # as the engine has it
             recorded, _ = _serve(setup, runner, config, recorder, batch, setup.pick(64, 9), num_output_tokens)
             recorder.close()
             num_bytes = path.stat().st_size

@@ -46,6 +46,8 @@ def unavailable_reason(device: torch.device) -> str | None:
         return f"compute capability {_dotted(capability)} is below {_dotted(MIN_CAPABILITY)}"
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
+    if os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y"):
+        return "TRITON_INTERPRET is set, with which kernels run on the CPU"
     import triton
 
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])

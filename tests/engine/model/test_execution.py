@@ -72,6 +72,8 @@ def test_what_keeps_the_gpus_kernels_from_running(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert unavailable_reason(GPU) == "compute capability 7.5 is below 8.0"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert unavailable_reason(GPU) == "TRITON_INTERPRET is set, with which kernels run on the CPU"
+    monkeypatch.delenv("TRITON_INTERPRET")
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", "")
     assert unavailable_reason(GPU) == ("no C compiler (gcc, clang), with which Triton makes what launches a kernel")
