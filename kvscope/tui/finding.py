@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from textual.worker import Worker
 
-from kvscope.analysis.search import Hit, Query, parse_query, search
+from kvscope.analysis.search import Hit, Query, Reached, parse_query, search_around
 from kvscope.analysis.text import visible
 from kvscope.errors import KvscopeError
 from kvscope.replay.timeline import Timeline
@@ -19,6 +19,7 @@ from kvscope.tui.desk import OpenTimeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.search import SearchModal, SearchScreen
 from kvscope.tui.slices import in_slices
+from kvscope.tui.view.search import hit_words
 
 if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
@@ -26,14 +27,11 @@ if TYPE_CHECKING:
 MAX_HITS = 2_000
 """More than anybody walks through; a search that finds more ends there and says so."""
 
-OVERLAP_STEPS = 200
-"""A search that began in the middle reads so far beyond its beginning: a word may lie across it."""
-
 SHOW_SECONDS = 0.2
 
 
 class Finding:
-    """One search at a time. It begins at the step that is shown, goes to the end, and then from the start."""
+    """One search at a time, from the step that is shown in both directions. One that was left can be taken up again."""
 
     def __init__(self, app: KvscopeApp, open_timeline: OpenTimeline | None) -> None:
         self._app = app
@@ -45,9 +43,10 @@ class Finding:
         """By step."""
         self.current = -1
         """The hit that was gone to last."""
-        self.num_searched = 0
-        """Steps, of all."""
+        self.reached = Reached(0, -1)
+        """What was looked through."""
         self.num_steps = 0
+        """Of the recording, when it was last looked into."""
         self.error = ""
         self.version = 0
 
@@ -77,8 +76,10 @@ class Finding:
             query = parse_query(text)
         except KvscopeError as error:
             return visible(error.message)
-        if self.query is None or query.text != self.query.text or self._model.is_growing:
+        if self.query is None or query.text != self.query.text:
             self._start(query, self._model.timeline)
+        elif not self.is_searching:
+            self._search_on(self.query, self._model.timeline)
         self._app.call_later(self._open)
         return None
 
@@ -88,23 +89,28 @@ class Finding:
 
     def _start(self, query: Query, timeline: Timeline) -> None:
         self.leave()
-        self.query, self.hits, self.current, self.error = query, [], -1, ""
+        self.query, self.hits, self.current = query, [], -1
         self._known = set()
-        self.num_searched, self.num_steps = 0, timeline.last_step - timeline.first_step + 1
-        self._worker = self._app.run_worker(self._search(query, timeline, self._model.step), group="find")
+        self.reached = Reached(self._model.step, self._model.step - 1)
+        self._search_on(query, timeline)
 
-    async def _search(self, query: Query, timeline: Timeline, begin: int) -> None:
-        first, last = timeline.first_step, timeline.last_step
+    def _search_on(self, query: Query, timeline: Timeline) -> None:
+        """Begins, or takes up what was left; there is nothing to do where all is searched, or too much was found."""
+        self.error = ""
+        self.num_steps = timeline.last_step - timeline.first_step + 1
+        if not self.is_full and not self.is_complete:
+            self._worker = self._app.run_worker(self._search(query, timeline), group="find")
 
-        ranges = [(begin, last)] if begin <= first else [(begin, last), (first, min(begin + OVERLAP_STEPS, last))]
+    @property
+    def is_complete(self) -> bool:
+        """Every step is searched."""
+        return self.reached.num_steps >= self.num_steps
 
-        def pieces(own: Timeline) -> Iterator[Hit | int]:
-            """Yields hits, and how many steps were looked through."""
-            num_before = 0
-            for range_first, range_last in ranges:
-                for part in search(own, query, range_first, range_last):
-                    yield part if isinstance(part, Hit) else num_before + part.step - range_first + 1
-                num_before += range_last - range_first + 1
+    async def _search(self, query: Query, timeline: Timeline) -> None:
+        first, last, reached = timeline.first_step, timeline.last_step, self.reached
+
+        def pieces(own: Timeline) -> Iterator[Hit | Reached]:
+            return search_around(own, query, first, last, reached)
 
         shown_at = 0.0
         try:
@@ -122,13 +128,12 @@ class Finding:
         except asyncio.CancelledError:
             self._show()
             raise
-        self.num_searched = self.num_steps if not self.error and not self.is_full else self.num_searched
         self._worker = None
         self._show()
 
-    def _hear(self, piece: Hit | int) -> None:
-        if isinstance(piece, int):
-            self.num_searched = min(piece, self.num_steps)
+    def _hear(self, piece: Hit | Reached) -> None:
+        if isinstance(piece, Reached):
+            self.reached = piece
             return
         key = (piece.step, piece.kind, piece.request_id, piece.block_id, piece.match, piece.after[:8])
         if key not in self._known and not self.is_full:
@@ -138,6 +143,8 @@ class Finding:
             insort(self.hits, piece, key=lambda hit: hit.step)
 
     def _show(self) -> None:
+        if self.current >= 0:
+            self._model.note = self.hits[self.current].step, hit_words(self.current, self.hits)
         self.version += 1
         self._model.version += 1
         self._app.show_soon()
@@ -161,7 +168,17 @@ class Finding:
         """Forgets the search: `n` and `N` go to events again."""
         self.leave()
         self.query, self.hits, self.current = None, [], -1
+        self._model.note = None
         self._show()
+
+    def end(self) -> bool:
+        """Forgets the search, and says so; False where there is none."""
+        if self.query is None:
+            return False
+        words, keys = visible(self.query.text), self._app.keys.shown("n N")
+        self.clear()
+        self._app.say(f"the search for “{words}” is over: {keys} go to events again")
+        return True
 
     # From hit to hit
 
@@ -179,6 +196,10 @@ class Finding:
         where, others, key = ("after", "before it", "N") if direction > 0 else ("before", "after it", "n")
         more = f": {self._app.keys.shown(key)} goes to {len(self.hits):,} {others}" if self.hits else ""
         so_far = ", the search goes on" if self.is_searching else ""
+        if not self.is_searching and not self.is_complete and not self.is_full:
+            first, last = self.reached.first_step, self.reached.last_step
+            keys = self._app.keys.shown("/ ⏎")
+            so_far = f", in steps {first:,} to {last:,}: {keys} searches on"
         self._app.say(f"no hit {where} step {self._model.wanted_step}{more}{so_far}")
 
     def _next(self, direction: int) -> int | None:

@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from kvscope.analysis.conditions.fields import FIELDS
+from kvscope.analysis.search import Reached
 from kvscope.control import EngineStatus, SetStopConditions, StopCondition
 from kvscope.replay import open_recording
 from kvscope.replay.bookmarks import Bookmark, Bookmarks
@@ -77,6 +78,56 @@ async def test_slash_finds_and_n_goes_from_hit_to_hit(tmp_path: Path, is_file: b
         assert app.finding.query is None
 
 
+async def test_the_main_screen_says_at_which_hit_one_is_and_esc_goes_back_to_events() -> None:
+    app = scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=SIZE) as pilot:
+
+        def rows() -> tuple[str, str]:
+            main = app.main_screen
+            return shown(main.header.lines), shown(main.footer.lines)
+
+        await settle(pilot)
+        assert "n N event f filter" in rows()[1]
+        await pilot.press("home", "slash", *"id:req-", "enter")
+        await done(pilot)
+        await pilot.press("escape", "n")
+        await settle(pilot)
+        assert "hit 1 of 4: request of req-1 req-1  ■ REPLAY   step 0/66" in rows()[0]
+        assert " ".join(rows()[1].split()).startswith("← → step n N hit esc end search")
+        await pilot.press("n", "n")
+        await settle(pilot)
+        assert "hit 3 of 4: request of req-3 req-3  ■ REPLAY   step 2/66" in rows()[0]
+        await pilot.press("right")
+        await settle(pilot)
+        assert "hit 3 of 4" not in rows()[0]  # one is elsewhere now
+        await pilot.press("escape")
+        await settle(pilot)
+        assert [note.message for note in app._notifications][-1] == (
+            "the search for “id:req-” is over: n N go to events again"
+        )
+        assert (app.finding.query, "n N event f filter" in rows()[1], app.model.step) == (None, True, 3)
+
+
+async def test_a_search_that_was_left_says_what_it_has_looked_through_and_goes_on_there() -> None:
+    app = scenes.screen(scenes.preemption()[0], step=50)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("slash", *"id:req", "enter")
+        await done(pilot)
+        finding = app.finding
+        finding.reached, finding.hits = Reached(40, 66), []  # as where it was left
+        finding._known.clear()
+        finding.version += 1
+        app.model.version += 1
+        app.show_soon()
+        await settle(pilot)
+        assert isinstance(app.screen, SearchScreen)
+        title = shown(app.screen.hits.lines).splitlines()[0]
+        assert "0 hits in steps 40–66 of 67, stopped; / ⏎ goes on" in title
+        await pilot.press("slash", "enter")
+        await done(pilot)
+        assert (finding.reached, [hit.step for hit in finding.hits]) == (Reached(0, 66), [0, 1, 2, 3])
+
+
 async def test_w_on_a_hit_asks_about_its_request_and_esc_leads_back_to_the_list() -> None:
     app = scenes.screen(scenes.preemption()[0])
     async with app.run_test(size=SIZE) as pilot:
@@ -113,7 +164,7 @@ async def test_a_search_that_began_in_the_middle_finds_what_lies_before_too() ->
         await pilot.press("slash", *"id:req", "enter")
         await done(pilot)
         assert [hit.step for hit in app.finding.hits] == [0, 1, 2, 3]
-        assert (app.finding.num_searched, app.finding.is_searching) == (67, False)
+        assert (app.finding.reached, app.finding.is_searching) == (Reached(0, 66), False)
 
 
 async def test_hits_that_are_found_later_before_the_chosen_one_do_not_move_the_choice() -> None:

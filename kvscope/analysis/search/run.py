@@ -45,15 +45,15 @@ _REASON_KINDS: tuple[type[ev.Event], ...] = (
 
 def search(timeline: Timeline, query: Query, first_step: int, last_step: int) -> Iterator[Hit | Searched]:
     """Yields hits in the order of their steps, and after each stretch how far it is."""
-    sought = _Search(timeline, query)
+    sought = Stretches(timeline, query)
     for begin in range(first_step, last_step + 1, STRETCH_STEPS):
         end = min(begin + STRETCH_STEPS - 1, last_step)
-        yield from sorted(sought.within(begin, end), key=lambda hit: hit.step)
+        yield from sought.hits(begin, end)
         yield Searched(end)
 
 
-class _Search:
-    """What is kept from one stretch to the next."""
+class Stretches:
+    """Searches one stretch of steps after another, and keeps what goes from one into the next."""
 
     def __init__(self, timeline: Timeline, query: Query) -> None:
         self._timeline = timeline
@@ -68,7 +68,17 @@ class _Search:
         self._refused: dict[str, tuple[int, str]] = {}
         """Of each request that is refused, the last step and the reason: a refusal that lasts is one hit."""
 
-    def within(self, first_step: int, last_step: int) -> Iterator[Hit]:
+    def hits(self, first_step: int, last_step: int) -> list[Hit]:
+        """Returns the hits of a stretch, in the order of their steps. It must follow the one before."""
+        return sorted(self._within(first_step, last_step), key=lambda hit: hit.step)
+
+    def pass_over(self, first_step: int, last_step: int) -> None:
+        """Reads what comes before the first stretch: words and refusals may begin in it."""
+        if first_step <= last_step:
+            for _ in self._within(first_step, last_step):
+                pass
+
+    def _within(self, first_step: int, last_step: int) -> Iterator[Hit]:
         query, span = self._query, (first_step, last_step)
         if query.pattern is not None:
             yield from self._in_events(query.pattern, *span)

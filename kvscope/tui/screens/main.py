@@ -162,7 +162,7 @@ class MainScreen(TimeScreen):
             self.kvscope.navigation.move_to(self.model.step)
         elif self._arrangement.maximised is not None:
             self._maximise(None)
-        else:
+        elif not self.kvscope.finding.end():
             self.queues_panel.focus()
 
     # Lists

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvscope.analysis.search.around import Reached
 from kvscope.analysis.search.hit import Hit
 from kvscope.analysis.text import cell_width, visible
 from kvscope.tui.view.entries import Entry
@@ -21,6 +22,8 @@ _KIND_ROLES = {
 }
 _KIND_COLUMNS = max(map(len, _KIND_ROLES)) + 1
 MAX_ID_CELLS = 20
+MAX_BEFORE_CELLS = 12
+"""Of what stands before a hit, where only one line tells of it."""
 
 
 def search_words(text: str, width: int) -> tuple[Span, ...]:
@@ -29,19 +32,41 @@ def search_words(text: str, width: int) -> tuple[Span, ...]:
 
 
 def progress_words(
-    num_hits: int, num_searched: int, num_steps: int, *, is_searching: bool, is_full: bool, error: str
+    num_hits: int,
+    reached: Reached,
+    num_steps: int,
+    *,
+    is_searching: bool,
+    is_full: bool,
+    error: str,
+    keys_to_go_on: str = "",
 ) -> tuple[Span, ...]:
-    """Returns how much was found, and how far the search is."""
+    """Returns how much was found, and which steps were looked through."""
     if error:
         return (Span(error, "bad"),)
     hits = f"{num_hits:,} {'hit' if num_hits == 1 else 'hits'}"
     if is_searching:
-        return (Span(hits, "bold"), Span(f" in {num_searched:,} of {num_steps:,} steps so far, esc stops", "dim"))
+        return (Span(hits, "bold"), Span(f" in {_range(reached)} of {num_steps:,} so far, esc stops", "dim"))
     if is_full:
-        return (Span(f"the first {hits}", "bold"), Span(": say more exactly what you look for", "dim"))
-    if num_searched < num_steps:
-        return (Span(hits, "bold"), Span(f", stopped after {num_searched:,} of {num_steps:,} steps", "dim"))
+        return (Span(f"the nearest {hits}", "bold"), Span(": say more exactly what you look for", "dim"))
+    if reached.num_steps < num_steps:
+        on = f"; {keys_to_go_on} goes on" if keys_to_go_on else ""
+        return (Span(hits, "bold"), Span(f" in {_range(reached)} of {num_steps:,}, stopped{on}", "dim"))
     return (Span(hits, "bold"), Span(f" in {num_steps:,} steps", "dim"))
+
+
+def _range(reached: Reached) -> str:
+    if not reached.num_steps:
+        return "no step"
+    return f"steps {reached.first_step:,}–{reached.last_step:,}"
+
+
+def hit_words(index: int, hits: Sequence[Hit]) -> str:
+    """Returns which hit of how many one stands at, and what it is, in a line of visible text."""
+    hit = hits[index]
+    whose = "" if hit.request_id is None else f" of {fit(visible(hit.request_id), MAX_ID_CELLS)}"
+    before = hit.before if len(hit.before) <= MAX_BEFORE_CELLS else f"…{hit.before[-MAX_BEFORE_CELLS:]}"
+    return f"hit {index + 1:,} of {len(hits):,}: {hit.kind}{whose} {before}{hit.match}{hit.after}"
 
 
 def hit_entries(hits: Sequence[Hit], width: int) -> list[Entry]:

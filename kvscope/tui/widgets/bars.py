@@ -84,9 +84,19 @@ class FooterBar(Panel):
         self.show()
 
     def build(self, width: int, height: int) -> Sequence[Line]:
-        shown = self.keys
-        if not self._are_shown:
-            keys = cast("KvscopeApp", self.app).keys
-            shown = [(keys.shown(key), what) for key, what in self.keys]
-        names = [key for key, _ in self.keys]
+        app = cast("KvscopeApp", self.app)
+        told = of_search(self.keys) if app.finding.is_target else self.keys
+        shown = told if self._are_shown else [(app.keys.shown(key), what) for key, what in told]
+        names = [key for key, _ in told]
         return [footer_line(shown, width, [names.index(key) for key in self._yielding if key in names])]
+
+
+def of_search(keys: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Returns the keys as they are while the ones of events go from hit to hit; esc ends that."""
+    told: list[tuple[str, str]] = []
+    for key, what in keys:
+        is_of_events = (key, what) == ("n N", "event")
+        told.append((key, "hit" if is_of_events else what))
+        if is_of_events and not any(other == "esc" for other, _ in keys):
+            told.append(("esc", "end search"))
+    return told

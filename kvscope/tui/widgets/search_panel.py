@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kvscope.analysis.search import Hit
 from kvscope.tui.model import ScreenModel
@@ -13,6 +13,7 @@ from kvscope.tui.view.search import hit_entries, progress_words, search_words
 from kvscope.tui.widgets.jump_panel import JumpPanel
 
 if TYPE_CHECKING:
+    from kvscope.tui.app import KvscopeApp
     from kvscope.tui.finding import Finding
 
 
@@ -32,11 +33,12 @@ class HitsPanel(JumpPanel):
         text = "" if finding.query is None else finding.query.text
         right = progress_words(
             len(finding.hits),
-            finding.num_searched,
+            finding.reached,
             finding.num_steps,
             is_searching=finding.is_searching,
             is_full=finding.is_full,
             error=finding.error,
+            keys_to_go_on=cast("KvscopeApp", self.app).keys.shown("/ ⏎"),
         )
         return [self.title("SEARCH", search_words(text, width // 2), width, right)]
 
