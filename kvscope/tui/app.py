@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import msgspec
 from textual import events
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
@@ -226,8 +227,10 @@ class KvscopeApp(App[None]):
         status = self.model.engine_status
         if status is None or status == self._last_status:
             return False
+        if self._last_status is None or status != _at_step_of(self._last_status, status):
+            self.model.version += 1
+        self.model.num_news += 1
         self._last_status = status
-        self.model.version += 1
         if self.model.timeline is None and status.recording:
             self._open_recording(Path(status.recording))
         return True
@@ -310,6 +313,13 @@ class KvscopeApp(App[None]):
     def say(self, text: str, *, is_error: bool = False) -> None:
         """Shows a message for a few seconds. The text is data: no markup."""
         self.notify(visible(bounded(text)), severity="error" if is_error else "information", markup=False)
+
+
+def _at_step_of(status: EngineStatus, later: EngineStatus) -> EngineStatus:
+    """Returns a condition as it would be with the steps that the engine has made since."""
+    return msgspec.structs.replace(
+        status, step=later.step, num_running=later.num_running, num_waiting=later.num_waiting
+    )
 
 
 def run_app(

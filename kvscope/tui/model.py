@@ -22,7 +22,17 @@ from kvscope.tui.view.glyphs import UNICODE, Glyphs
 from kvscope.tui.view.marks import NO_MARKS
 
 SHARED = frozenset(
-    {"control", "glyphs", "is_playing", "pool_order", "queue_order", "steps_per_second", "steps_per_column", "version"}
+    {
+        "control",
+        "glyphs",
+        "is_playing",
+        "pool_order",
+        "queue_order",
+        "steps_per_second",
+        "steps_per_column",
+        "version",
+        "num_news",
+    }
 )
 """What is the screen's own; all else belongs to the recording that is shown: cursor, selection, marks, places."""
 
@@ -158,9 +168,10 @@ class ScreenModel(TimePage):
         except KvscopeError as error:
             self.error = error.message
             return True
-        if self.is_following:
+        if self.is_following and self.wanted_step != self.last_step:
             self.wanted_step = self.last_step
-        self.version += 1
+            self.version += 1
+        self.num_news += 1
         return True
 
     def load(self) -> None:

@@ -33,6 +33,8 @@ class TimePage:
         self.scheduled = ScheduledIndex()
         self.version = 0
         """Grows with everything that may change what is shown."""
+        self.num_news = 0
+        """Grows with what came behind the step that is shown: to most parts of the screen that is no change."""
         self._summaries: tuple[tuple[Window, int], list[StepSummary]] | None = None
         self._has_new_life = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from kvscope.session.bench_terminal import PaintedScreen
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.painting import PiecesUpdate
 from kvscope.tui.view.changes import Change, change_of
-from kvscope.tui.view.lines import Span
+from kvscope.tui.view.lines import Line, Span
+from kvscope.tui.widgets.panel import Panel
 from tests.tui import scenes
 from tests.tui.scenes import settle
 
@@ -172,12 +174,41 @@ async def test_news_wait_a_while_after_a_painting(monkeypatch: pytest.MonkeyPatc
     app = scenes.screen(timeline)
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        versions = [app.model.version]
+        seen = [app.model.num_news]
         for seconds in (1e6, 0.0):
             monkeypatch.setattr("kvscope.tui.app.NEWS_SECONDS", seconds)
             app._tick()
-            versions.append(app.model.version)
-    assert versions == [versions[0], versions[0], versions[0] + 1]
+            seen.append(app.model.num_news)
+    assert seen == [seen[0], seen[0], seen[0] + 1]
+
+
+async def test_what_comes_behind_a_held_step_changes_header_and_timeline_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvscope.tui.app.POLL_SECONDS", 1e6)  # looked for by hand
+    run = scenes.preempting_run()
+    timeline = scenes.recorded(run, is_finished=False)
+    monkeypatch.setattr(timeline, "refresh", lambda: True)
+    built: list[str | None] = []
+    build = Panel._built
+
+    def _built(panel: Panel, width: int, height: int) -> Sequence[Line]:
+        built.append(panel.id)
+        return build(panel, width, height)
+
+    monkeypatch.setattr(Panel, "_built", _built)
+    terminal = Terminal(monkeypatch, (120, 40))
+    app = scenes.screen(timeline)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        terminal.begin(app)
+        await pilot.press("left")
+        await settle(pilot)
+        built.clear()
+        timeline.write_step(timeline.last_step + 1, run.sink.steps[-1][1][:1])
+        app._poll()
+        app.show_now()
+        assert built == ["header", "timeline"]
+        assert "HELD, 2 behind" in terminal.painted.lines[0]
+        terminal.check(app)
 
 
 def line(*texts: str) -> tuple[Span, ...]:

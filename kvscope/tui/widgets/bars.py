@@ -67,6 +67,8 @@ def source_name(model: ScreenModel) -> str:
 class FooterBar(Panel):
     """The keys that matter here."""
 
+    IS_OF_STEP = True
+
     def __init__(
         self, model: ScreenModel, keys: Sequence[tuple[str, str]], *, yielding: Sequence[str] = (), is_ascii: bool
     ) -> None:

@@ -17,6 +17,9 @@ from kvscope.tui.widgets.lines_view import LinesView
 class Panel(LinesView):
     """Base of the panels. Subclasses say what they show in `build`."""
 
+    IS_OF_STEP: ClassVar[bool] = False
+    """Shows the step and what was before: what comes behind it while an engine runs changes nothing here."""
+
     SHOWS_LIFE: ClassVar[bool] = False
     """Shows a life line, which becomes complete a little later than the rest."""
 
@@ -26,7 +29,7 @@ class Panel(LinesView):
         self.can_focus = can_focus
         self.leave_hint = ""
         """How to leave, where the panel has the screen for itself; else empty."""
-        self._shown: tuple[int, int, int, bool] | None = None
+        self._shown: tuple[int, int, int, int, bool] | None = None
 
     def build(self, width: int, height: int) -> Sequence[Line]:
         """Returns the lines for the model as it is now."""
@@ -39,7 +42,8 @@ class Panel(LinesView):
     def show(self) -> None:
         """Brings the lines up to date."""
         width, height = self.size
-        key = (self.model.version, width, height, self.has_focus)
+        num_news = 0 if self.IS_OF_STEP else self.model.num_news
+        key = (self.model.version, num_news, width, height, self.has_focus)
         if width and height and key != self._shown:
             self._shown = key
             self.set_lines(self._built(width, height))

@@ -33,6 +33,8 @@ MIN_ROWS_FOR_BLOCK = 30
 class PoolPanel(Panel):
     """The map of all blocks; `j k` move the chosen block by a row, `, ;` by one, in the order of the map."""
 
+    IS_OF_STEP = True
+
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__(model, id="pool", is_ascii=is_ascii, can_focus=True)
         self.shows_zero_counts = True

@@ -19,6 +19,8 @@ from kvscope.tui.widgets.panel import Panel
 class QueuesPanel(Panel):
     """The waiting and the running queue; `j k` select a request."""
 
+    IS_OF_STEP = True
+
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__(model, id="queues", is_ascii=is_ascii, can_focus=True)
         self._request_ids: Sequence[str | None] = ()

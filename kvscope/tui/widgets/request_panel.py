@@ -39,6 +39,7 @@ MAX_TOKENS_A_LINE = 40
 class RequestPanel(Panel):
     """One request in a column; `j k` walk its block table."""
 
+    IS_OF_STEP = True
     SHOWS_LIFE = True
 
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:

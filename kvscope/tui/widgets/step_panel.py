@@ -32,6 +32,8 @@ MIN_ROWS_FOR_WORDS = (0, 9, 20)
 class StepPanel(Panel):
     """The sentences of the step; `j k` move from one to the next, enter opens all."""
 
+    IS_OF_STEP = True
+
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__(model, id="step", is_ascii=is_ascii, can_focus=True)
         self.current = 0
