@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from kvscope.analysis.text import visible
 from kvscope.tui.closing import Modal
-from kvscope.tui.screens.modals import Box, inner_width, say_in
+from kvscope.tui.screens.modals import Box, ViewModal, inner_width, say_in
 from kvscope.tui.view.lines import Line, Span, cut_line, fit, pad_line, put_behind
 from kvscope.tui.widgets.lines_view import LinesView
 
@@ -52,7 +52,7 @@ class NoteModal(Modal[None]):
             say_in(self._message, error, "bad")
 
 
-class BookmarksModal(Modal[None]):
+class BookmarksModal(ViewModal[None]):
     """All bookmarks by step; enter goes to one, `x` removes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -71,16 +71,6 @@ class BookmarksModal(Modal[None]):
         self._current = max(sum(known <= step for known in steps) - 1, 0)
         self._error = ""
         self._view = LinesView(id="bookmarks", is_ascii=is_ascii)
-
-    def compose(self) -> ComposeResult:
-        with Box():
-            yield self._view
-
-    def on_mount(self) -> None:
-        self._show()
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._show()
 
     def _show(self) -> None:
         bookmarks = self._notes.all

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
 
 from kvscope.tui.model import ScreenModel
-from kvscope.tui.screens.place import Place
+from kvscope.tui.screens.place import LIST_KEYS, TwoLists
 from kvscope.tui.view.layout import NARROW_COLUMNS, SHORT_ROWS, WIDE_COLUMNS
 from kvscope.tui.view.lines import Target
 from kvscope.tui.widgets.compare_panels import BetweenPanel, Comparison, DifferencesPanel, StepsPanel
-from kvscope.tui.widgets.jump_panel import JumpPanel
-from kvscope.tui.widgets.panel import Panel
 
 
-class CompareScreen(Place):
+class CompareScreen(TwoLists):
     """Two steps side by side."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -27,11 +22,7 @@ class CompareScreen(Place):
 
     IS_OF_STEP = False
     KEYS = (
-        ("← →", "step"),
-        ("esc", "back"),
-        ("j k", "move"),
-        ("⏎", "go to"),
-        ("tab", "panel"),
+        *LIST_KEYS,
         ("d", "A is here"),
         ("D", "clear A"),
         ("n N", "event"),
@@ -41,37 +32,18 @@ class CompareScreen(Place):
     def __init__(self, model: ScreenModel, *, is_ascii: bool) -> None:
         super().__init__(model, is_ascii=is_ascii)
         self.comparison = Comparison(model)
-        self.steps = StepsPanel(self.comparison, is_ascii=is_ascii)
-        self.differences = DifferencesPanel(self.comparison, is_ascii=is_ascii)
-        self.between = BetweenPanel(self.comparison, is_ascii=is_ascii)
-
-    def compose(self) -> ComposeResult:
-        yield self.header
-        yield self.steps
-        with Horizontal(id="body"):
-            yield self.differences
-            yield self.between
-        yield self.footer
-
-    @property
-    def lists(self) -> Sequence[JumpPanel]:
-        return (self.differences, self.between)
-
-    @property
-    def panels(self) -> Sequence[Panel]:
-        return (self.steps, *self.lists)
+        self.top = StepsPanel(self.comparison, is_ascii=is_ascii)
+        self.left = DifferencesPanel(self.comparison, is_ascii=is_ascii)
+        self.right = BetweenPanel(self.comparison, is_ascii=is_ascii)
 
     def on_mount(self) -> None:
         self.comparison.attach(self.kvscope, self._more_to_show)
         super().on_mount()
 
     def divide(self, columns: int, rows: int) -> None:
-        self.steps.styles.height = 2 if rows < SHORT_ROWS else 4
+        self.top.styles.height = 2 if rows < SHORT_ROWS else 4
         left = 40 if columns < NARROW_COLUMNS else 64 if columns >= WIDE_COLUMNS else 47
-        self.differences.styles.width = left
-        self.between.styles.width = columns - left
-        for panel in self.panels:
-            panel.invalidate()
+        self.divide_lists(columns, left)
 
     def show(self) -> None:
         self.header.places = ("compare",)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from kvscope.analysis.event_log import BATCH_KINDS, KINDS, ROUTINE_KINDS, EventFilter
 from kvscope.analysis.event_subjects import block_of, request_of
 from kvscope.events import Event
-from kvscope.tui.closing import Modal
 from kvscope.tui.event_log import EventLog
 from kvscope.tui.model import ScreenModel
-from kvscope.tui.screens.modals import Box
+from kvscope.tui.screens.modals import ViewModal
 from kvscope.tui.screens.place import Place
 from kvscope.tui.view.event_log import kind_lines
 from kvscope.tui.view.glyphs import Glyphs
@@ -35,7 +33,7 @@ NUM_SHORT_EVENT_ROWS = 5
 Kinds = frozenset[type[Event]]
 
 
-class LoggedKindsModal(Modal[None]):
+class LoggedKindsModal(ViewModal[None]):
     """The kinds of events to list: space turns one on or off, `o` lists it alone, `a` all, `d` decisions."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -63,16 +61,6 @@ class LoggedKindsModal(Modal[None]):
         self._glyphs = glyphs
         self._current = KINDS.index(current) if current is not None else 0
         self._view = LinesView(id="kinds", is_ascii=is_ascii)
-
-    def compose(self) -> ComposeResult:
-        with Box():
-            yield self._view
-
-    def on_mount(self) -> None:
-        self._show()
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._show()
 
     def _show(self) -> None:
         height = max(self.app.size.height - 8, 1)

@@ -15,7 +15,7 @@ from textual.widgets import Input
 from kvscope.analysis.spans import Span as WordSpan
 from kvscope.analysis.spans import wrap
 from kvscope.errors import bounded
-from kvscope.tui.closing import Modal
+from kvscope.tui.closing import Modal, T
 from kvscope.tui.keymap import Keys
 from kvscope.tui.view.events import KINDS, EventKind
 from kvscope.tui.view.lines import Line, Span, cut_line, line_width
@@ -82,7 +82,26 @@ class GotoModal(Modal[None]):
             say_in(self._message, error, "bad")
 
 
-class QuestionModal(Modal[str | None]):
+class ViewModal(Modal[T]):
+    """A frame around one view of lines. Subclasses make the view, and fill it in `_show` at every size."""
+
+    _view: LinesView
+
+    def compose(self) -> ComposeResult:
+        with Box():
+            yield self._view
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        raise NotImplementedError
+
+
+class QuestionModal(ViewModal[str | None]):
     """A question with an answer a key. Returns the key of the answer, None where it was closed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "close", show=False)]
@@ -94,11 +113,7 @@ class QuestionModal(Modal[str | None]):
         self._lines: list[Line] = [*question, (), *choices, (Span("  esc ", "bold dim"), Span("stay here", "dim"))]
         self._view = LinesView(id="question", is_ascii=is_ascii)
 
-    def compose(self) -> ComposeResult:
-        with Box():
-            yield self._view
-
-    def on_mount(self) -> None:
+    def _show(self) -> None:
         _fit(self._view, self._lines, *self.app.size)
 
     def on_key(self, event: events.Key) -> None:
@@ -107,7 +122,7 @@ class QuestionModal(Modal[str | None]):
             self.dismiss(event.character)
 
 
-class TextModal(Modal[None]):
+class TextModal(ViewModal[None]):
     """Lines to read, with `j k` and page keys. `lines` builds them for a width."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -127,16 +142,6 @@ class TextModal(Modal[None]):
         self._first = 0
         self._lines: Sequence[Line] = ()
         self._view = LinesView(id="text", is_ascii=is_ascii)
-
-    def compose(self) -> ComposeResult:
-        with Box():
-            yield self._view
-
-    def on_mount(self) -> None:
-        self._show()
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._show()
 
     def fill(self, lines: Callable[[int], Sequence[Line]]) -> None:
         """Shows other lines, which took a while to come."""
@@ -167,7 +172,7 @@ class TextModal(Modal[None]):
         _fit(self._view, shown, columns, rows)
 
 
-class EventKindsModal(Modal[None]):
+class EventKindsModal(ViewModal[None]):
     """Which events `n` and `N` go to: a digit turns a kind on or off, 0 all. `go` is what `n` and `N` do then."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -185,13 +190,6 @@ class EventKindsModal(Modal[None]):
         self._kinds = kinds
         self._marks = marks
         self._view = LinesView(id="kinds", is_ascii=is_ascii)
-
-    def compose(self) -> ComposeResult:
-        with Box():
-            yield self._view
-
-    def on_mount(self) -> None:
-        self._show()
 
     def _show(self) -> None:
         next_key, previous_key = keys_of(self).shown("n"), keys_of(self).shown("N")

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import events, on
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
 
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.time_screen import TimeScreen
@@ -15,6 +17,9 @@ from kvscope.tui.widgets.bars import FooterBar, HeaderBar
 from kvscope.tui.widgets.jump_panel import JumpPanel
 from kvscope.tui.widgets.lines_view import LinesView
 from kvscope.tui.widgets.panel import Panel
+
+LIST_KEYS = (("← →", "step"), ("esc", "back"), ("j k", "move"), ("⏎", "go to"), ("tab", "panel"))
+"""With which the footer of a place of several lists begins."""
 
 
 class Place(TimeScreen):
@@ -131,3 +136,33 @@ class Place(TimeScreen):
 
     def click_beside(self, view: LinesView, column: int) -> None:
         """A click on something that is no list."""
+
+
+class TwoLists(Place):
+    """A panel across the top, and two lists side by side below it. Subclasses make them before this."""
+
+    top: Panel
+    left: JumpPanel
+    right: JumpPanel
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self.top
+        with Horizontal(id="body"):
+            yield self.left
+            yield self.right
+        yield self.footer
+
+    @property
+    def lists(self) -> Sequence[JumpPanel]:
+        return (self.left, self.right)
+
+    @property
+    def panels(self) -> Sequence[Panel]:
+        return (self.top, *self.lists)
+
+    def divide_lists(self, columns: int, left: int) -> None:
+        """Gives the left list so many of the columns, the right one the others; all is drawn anew."""
+        self.left.styles.width, self.right.styles.width = left, columns - left
+        for panel in self.panels:
+            panel.invalidate()

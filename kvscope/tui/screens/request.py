@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from kvscope.tui.model import ScreenModel
+from kvscope.tui.screens.place import LIST_KEYS
 from kvscope.tui.screens.time_screen import TimeScreen
 from kvscope.tui.view.lines import Target
 from kvscope.tui.widgets.bars import FooterBar, HeaderBar
@@ -17,11 +18,7 @@ from kvscope.tui.widgets.lines_view import LinesView
 from kvscope.tui.widgets.request_panels import HappeningsPanel, OverviewPanel, TablePanel
 
 KEYS = (
-    ("← →", "step"),
-    ("esc", "back"),
-    ("j k", "move"),
-    ("⏎", "go to"),
-    ("tab", "panel"),
+    *LIST_KEYS,
     ("w", "why"),
     ("n N", "event"),
     ("?", "help"),

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
 
 from kvscope.tui.model import ScreenModel
-from kvscope.tui.screens.place import Place
+from kvscope.tui.screens.place import LIST_KEYS, TwoLists
 from kvscope.tui.screens.sweep import SweepScreen, ask_sweep
 from kvscope.tui.view.layout import NARROW_COLUMNS, SHORT_ROWS, TimelineLayout
 from kvscope.tui.view.lines import Target
 from kvscope.tui.view.statistics import next_finding
-from kvscope.tui.widgets.jump_panel import JumpPanel
 from kvscope.tui.widgets.lines_view import LinesView
-from kvscope.tui.widgets.panel import Panel
 from kvscope.tui.widgets.statistics_panels import FindingsPanel, NumbersPanel, StatisticsReading, WholeRunPanel
 
 
-class StatisticsScreen(Place):
+class StatisticsScreen(TwoLists):
     """The figures of the recording. In a narrow terminal `tab` swaps figures and findings."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -32,11 +27,7 @@ class StatisticsScreen(Place):
 
     IS_OF_STEP = False
     KEYS = (
-        ("← →", "step"),
-        ("esc", "back"),
-        ("j k", "move"),
-        ("⏎", "go to"),
-        ("tab", "panel"),
+        *LIST_KEYS,
         ("n N", "finding"),
         ("o", "what if"),
         ("w", "why"),
@@ -46,26 +37,10 @@ class StatisticsScreen(Place):
     def __init__(self, model: ScreenModel, reading: StatisticsReading, *, is_ascii: bool) -> None:
         super().__init__(model, is_ascii=is_ascii)
         self.reading = reading
-        self.run = WholeRunPanel(model, reading, is_ascii=is_ascii)
-        self.numbers = NumbersPanel(model, reading, is_ascii=is_ascii)
-        self.findings = FindingsPanel(model, reading, is_ascii=is_ascii)
+        self.top = self.run = WholeRunPanel(model, reading, is_ascii=is_ascii)
+        self.left = self.findings = FindingsPanel(model, reading, is_ascii=is_ascii)
+        self.right = self.numbers = NumbersPanel(model, reading, is_ascii=is_ascii)
         self._is_narrow = False
-
-    def compose(self) -> ComposeResult:
-        yield self.header
-        yield self.run
-        with Horizontal(id="body"):
-            yield self.findings
-            yield self.numbers
-        yield self.footer
-
-    @property
-    def lists(self) -> Sequence[JumpPanel]:
-        return (self.findings, self.numbers)
-
-    @property
-    def panels(self) -> Sequence[Panel]:
-        return (self.run, *self.lists)
 
     def on_mount(self) -> None:
         self.reading.changed = self._more_to_show
@@ -80,13 +55,11 @@ class StatisticsScreen(Place):
         self.run.rows_of = TimelineLayout(token_rows=bars, block_rows=bars, mark_rows=marks, life_rows=0, gutter=gutter)
         self.run.styles.height = self.run.num_rows
         self._is_narrow = columns < NARROW_COLUMNS
-        left = columns if self._is_narrow else columns // 2
-        self.findings.styles.width = left
-        self.numbers.styles.width = columns if self._is_narrow else columns - left
+        self.divide_lists(columns, columns // 2)
+        if self._is_narrow:  # one of them at a time
+            self.findings.styles.width = self.numbers.styles.width = columns
         self.findings.display = not self._is_narrow or not self.numbers.has_focus
         self.numbers.display = not self._is_narrow or not self.findings.display
-        for panel in self.panels:
-            panel.invalidate()
 
     def show(self) -> None:
         self.header.places = ("statistics",)

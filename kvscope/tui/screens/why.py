@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from kvscope.tui.model import ScreenModel
-from kvscope.tui.screens.place import Place
+from kvscope.tui.screens.place import LIST_KEYS, Place
 from kvscope.tui.view.events import next_event_of_request
 from kvscope.tui.view.layout import NARROW_COLUMNS, SHORT_ROWS
 from kvscope.tui.widgets.jump_panel import JumpPanel
@@ -36,11 +36,7 @@ class WhyScreen(Place):
 
     IS_ABOUT_ONE = True
     KEYS = (
-        ("← →", "step"),
-        ("esc", "back"),
-        ("j k", "move"),
-        ("⏎", "go to"),
-        ("tab", "panel"),
+        *LIST_KEYS,
         ("w", "whole life"),
         ("n N", "its event"),
         ("?", "help"),

@@ -9,14 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.worker import Worker
 
 from kvscope.analysis.workload_menu import WORKLOADS, FittedWorkload, Forecast, Workload
-from kvscope.tui.closing import Modal
 from kvscope.tui.screens.form import FormModal
-from kvscope.tui.screens.modals import Box, keys_of
+from kvscope.tui.screens.modals import ViewModal, keys_of
 from kvscope.tui.view.lines import Line
 from kvscope.tui.view.workloads import foretold_lines, menu_lines
 from kvscope.tui.widgets.lines_view import LinesView
@@ -29,7 +27,7 @@ PATIENCE_SECONDS = 0.15
 """Figures that are still being typed are not rehearsed."""
 
 
-class WorkloadMenu(Modal[None]):
+class WorkloadMenu(ViewModal[None]):
     """One of the workloads is chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -44,16 +42,6 @@ class WorkloadMenu(Modal[None]):
         self._choose = choose
         self._current = 0
         self._view = LinesView(id="workloads", is_ascii=is_ascii)
-
-    def compose(self) -> ComposeResult:
-        with Box():
-            yield self._view
-
-    def on_mount(self) -> None:
-        self._show()
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._show()
 
     def _show(self) -> None:
         width = min(self.app.size.width * 9 // 10 - 4, MENU_COLUMNS)  # inside the frame of a `Box`
