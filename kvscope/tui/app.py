@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -60,10 +58,6 @@ POLL_SECONDS = 0.06
 NEWS_SECONDS = 0.1
 """So long after a painting no news are shown: an engine that is quick, or a machine that is busy, would have the screen
 paint all the time, and a key wait for it."""
-
-THREAD_SWITCH_SECONDS = 0.0005
-"""How long a thread that answers a question, or writes to the terminal, may keep the screen waiting (and the other way
-round), each time that a query has let the others go on. Python's own 5 ms would add up to more than a key may take."""
 
 READ_AHEAD_STEPS = 8
 """Steps read at once for the life line, so that a key never waits for more."""
@@ -175,7 +169,9 @@ class KvscopeApp(App[None]):
     def on_mount(self) -> None:
         self.set_class(self.is_ascii, "-ascii")
         if self._first_timeline is not None:
-            self._take(self._first_timeline, self._initial_step)
+            self.model.open(self._first_timeline, self._initial_step)
+            self.markers.look()
+            self.show_soon()
         self.set_interval(POLL_SECONDS, self._tick)
         if not self.is_headless:
             self.call_after_refresh(self._collector.start)
@@ -202,11 +198,6 @@ class KvscopeApp(App[None]):
 
     # Following
 
-    def _take(self, timeline: Timeline, step: int | None = None) -> None:
-        self.model.open(timeline, step)
-        self.markers.look()
-        self.show_soon()
-
     def _tick(self) -> None:
         """Shows news, unless something was shown just now, and does what waits for leisure."""
         if time.monotonic() - self._shown_at >= NEWS_SECONDS:
@@ -221,6 +212,7 @@ class KvscopeApp(App[None]):
         has_new_status = self.note_status()
         if self.model.poll() or has_new_status:
             self.show_soon()
+        self.breakpoints.look()
 
     def note_status(self) -> bool:
         """Takes notice of the engine's condition; True where it changed."""
@@ -290,16 +282,6 @@ class KvscopeApp(App[None]):
         """Returns the palette."""
         return self.key_guide.commands(screen)
 
-    def end_input(self) -> None:
-        """Ends every thread that reads the keys; to be called when the app has run.
-
-        A terminal that is closed sends SIGCONT too, upon which Textual starts a second one. It ends one of the two, and
-        the process would wait for the other for ever.
-        """
-        exit_event = getattr(self._driver, "exit_event", None)
-        if isinstance(exit_event, threading.Event):
-            exit_event.set()
-
     async def action_interrupt(self) -> None:
         """ctrl+c leaves like q; a second one, while the question stands, leaves at once."""
         if isinstance(self.screen, TimeScreen):
@@ -320,36 +302,3 @@ def _at_step_of(status: EngineStatus, later: EngineStatus) -> EngineStatus:
     return msgspec.structs.replace(
         status, step=later.step, num_running=later.num_running, num_waiting=later.num_waiting
     )
-
-
-def run_app(
-    timeline: Timeline | None,
-    control: EngineControl | None = None,
-    *,
-    others: Sequence[Timeline] = (),
-    alignment: Alignment | None = None,
-    open_timeline: OpenTimeline | None = None,
-    initial_step: int | None = None,
-    config: Config = DEFAULT,
-    is_chat: bool = True,
-    owns_engine: bool = True,
-    starter: EngineStarter | None = None,
-) -> None:
-    """Runs the screen until it is left. See `KvscopeApp`."""
-    app = KvscopeApp(
-        timeline,
-        control,
-        others=others,
-        alignment=alignment,
-        open_timeline=open_timeline,
-        initial_step=initial_step,
-        config=config,
-        is_chat=is_chat,
-        owns_engine=owns_engine,
-        starter=starter,
-    )
-    sys.setswitchinterval(THREAD_SWITCH_SECONDS)
-    try:
-        app.run()
-    finally:
-        app.end_input()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from kvscope.analysis.searched import Searched
 from kvscope.analysis.text import visible
 from kvscope.control import SetStopConditions, StopCondition
 from kvscope.errors import KvscopeError
+from kvscope.events import RequestPreempted
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.desk import OpenTimeline
 from kvscope.tui.model import ScreenModel
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
 
 MAX_BREAKPOINTS = 50
+
+STOPPED = "breakpoint: "
+"""How the engine begins to say why it paused, before the condition as it was sent."""
 
 
 @dataclass(slots=True)
@@ -42,6 +46,8 @@ class Breakpoints:
         self._app = app
         self._open_timeline = open_timeline
         self._worker: Worker[None] | None = None
+        self._selected_at: tuple[str, int] | None = None
+        """The recording and the step of the last stop of a live engine whose request was selected."""
         self.all: list[Breakpoint] = []
 
     @property
@@ -87,6 +93,32 @@ class Breakpoints:
         if self._model.control is not None:
             conditions = tuple(StopCondition(expression=condition.text) for condition in self.enabled)
             self._app.run_worker(self._app.engine.send(SetStopConditions(conditions=conditions)), group="breakpoints")
+
+    def look(self) -> None:
+        """Selects for whom a condition stopped the live engine, once its step can be read, where the end is shown."""
+        model = self._model
+        status, timeline = model.status, model.timeline
+        if status is None or timeline is None or status.phase != "paused" or not status.detail.startswith(STOPPED):
+            return
+        stopped_at = (status.recording, status.step)
+        if stopped_at == self._selected_at or not model.is_following or model.last_step != status.step:
+            return
+        self._selected_at = stopped_at
+        try:
+            condition = parse_condition(status.detail.removeprefix(STOPPED))
+            pieces = list(StopSearch(timeline, condition).forwards(status.step, status.step))
+        except KvscopeError:  # set by another screen, in words that this one does not know
+            return
+        model.load()
+        self._select_for([one for piece in pieces if isinstance(piece, Stop) for one in piece.request_ids])
+        self._app.show_soon()
+
+    def _select_for(self, request_ids: Sequence[str]) -> None:
+        """Selects the first of those for whom a condition holds; of a condition on the step, whom it preempted."""
+        model = self._model
+        events = () if model.moment is None else model.moment.events
+        victims = [event.request_id for event in events if isinstance(event, RequestPreempted)]
+        model.select(next(iter((*request_ids, *victims)), None))
 
     # Replay
 
@@ -142,7 +174,8 @@ class Breakpoints:
 
     def _reached(self, stop: Stop) -> None:
         self._app.navigation.remember()
-        self._app.navigation.arrive(stop.step, stop.request_ids[0] if stop.request_ids else None)
+        self._app.navigation.arrive(stop.step)
+        self._select_for(stop.request_ids)
         self._model.note = (stop.step, f"breakpoint: {visible(stop.condition.text)}")
         self._model.version += 1
 

@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from kvscope import events as ev
 from kvscope.analysis.conditions.fields import FIELDS
 from kvscope.analysis.search import Reached
 from kvscope.control import EngineStatus, SetStopConditions, StopCondition
@@ -237,7 +238,7 @@ async def test_space_runs_to_the_next_breakpoint_and_B_back(tmp_path: Path, is_f
         assert 'breakpoint: request == "req-1" and output_tokens == 3' in shown(app.main_screen.header.lines)
         await pilot.press("space")
         await done(pilot)
-        assert app.model.step == preempted
+        assert (app.model.step, app.model.selected_id) == (preempted, "req-4")  # the victim
         assert "breakpoint: preempted" in shown(app.main_screen.header.lines)
         await pilot.press("space")
         await done(pilot)
@@ -447,3 +448,37 @@ async def test_in_a_requests_place_the_request_is_copied_and_its_command(tmp_pat
 def test_no_line_of_a_report_ends_the_fence_around_it() -> None:
     assert markdown("t", [], ["a ```` b"]) == "## t\n\n`````\na ```` b\n`````\n"
     assert markdown("t", ["> n", ""], ["a"]) == "## t\n\n> n\n\n```\na\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("detail", "holds", "selected"),
+    [
+        ("breakpoint: preempted", False, "req-4"),
+        ('breakpoint: request == "req-3" and preempted == 0', False, "req-3"),
+        ("breakpoint: preempted", True, "req-1"),  # somebody looks at an earlier step
+        ("breakpoint: a word of tomorrow", False, "req-1"),
+        ("RequestPreempted in step 9", False, "req-1"),
+    ],
+)
+async def test_where_a_condition_stops_the_engine_its_request_is_selected(
+    detail: str, holds: bool, selected: str
+) -> None:
+    run = scenes.preempting_run()
+    step, event = run.all_events(ev.RequestPreempted)[0]
+    assert event.request_id == "req-4"
+    del run.sink.steps[step + 1 :]
+    engine = FakeEngine(EngineStatus(phase="running", recording="scene.db", step=step))
+    app = live_screen(engine, [scenes.recorded(run)])
+    async with app.run_test(size=SIZE) as pilot:
+        app._poll()
+        await settle(pilot)
+        app.model.select("req-1")
+        if holds:
+            await pilot.press("escape", "left")
+        engine.status = EngineStatus(phase="paused", recording="scene.db", step=step, detail=detail)
+        app._poll()
+        await settle(pilot)
+        assert app.model.selected_id == selected
+        app.model.select("req-2")
+        app._poll()  # it is done once
+        assert app.model.selected_id == "req-2"
