@@ -63,7 +63,7 @@ def run_screen(
 ) -> None:
     """Shows the engine's recording while it grows, until the screen is left."""
     from kvscope.replay import open_recording
-    from kvscope.tui.app import run_app
+    from kvscope.tui.running import run_app
 
     run_app(
         None,

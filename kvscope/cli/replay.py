@@ -41,8 +41,8 @@ def replay(
     Of several, `a` shows the next at the same moment, and `c` where two of them part.
     """
     from kvscope.replay import open_recording
-    from kvscope.tui.app import run_app
     from kvscope.tui.opening import opening_step
+    from kvscope.tui.running import run_app
 
     if align not in ("auto", "clock", "step"):
         raise UsageError(f"--align {align}: choose auto, clock or step")

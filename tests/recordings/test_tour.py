@@ -99,7 +99,7 @@ def test_the_keys_lead_to_the_answer(
 
         asyncio.run(walk())
 
-    monkeypatch.setattr("kvscope.tui.app.run_app", run_app)
+    monkeypatch.setattr("kvscope.tui.running.run_app", run_app)
     for command in stop.commands:
         name, *words = shlex.split(command)
         assert (name, kvscope(*words).exit_code) == ("kvscope", 0)
