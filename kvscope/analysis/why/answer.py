@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kvscope import events as ev
@@ -93,15 +93,22 @@ class WhyAnswer:
     policy: str
     waiting: WaitingAnswer
     preempted: PreemptedAnswer
-    missed: MissedAnswer
+    missed: MissedAnswer | None
+    """None while it is still being read."""
     slow: SlowAnswer
 
 
 def explain(
-    timeline: Timeline, request_id: str, step: int | None = None, *, repeats_any_run: bool = False
+    timeline: Timeline,
+    request_id: str,
+    step: int | None = None,
+    *,
+    repeats_any_run: bool = False,
+    early: Callable[[WhyAnswer], None] | None = None,
 ) -> WhyAnswer:
     """Returns the answer. Moves the timeline.
 
+    `early` is told all but what the prefix cache held, which the whole recording before the request has to tell.
     What would have admitted it from the first step on is found by repeating the run; a long one only on request.
 
     Raises:
@@ -119,7 +126,10 @@ def explain(
     life = _Life(timeline, request_id, policy, repeats_any_run=repeats_any_run)
     for note, queues, moment in walk(timeline, request_id, row.arrival_step, last_step):
         life.add(note, queues, moment)
-    return life.answer(row, last_step, step)
+    answer = life.answer(row, last_step, step)
+    if early is not None:
+        early(answer)
+    return replace(answer, missed=life.missed(last_step))
 
 
 def _rejected(timeline: Timeline, request_id: str) -> str | None:
@@ -191,8 +201,6 @@ class _Life:
         self._waits.close()
         waits = self._waits.waits
         preempted = self._preemptions.answer()
-        refused = None if self._admissions else self._last_lookup
-        missed = missed_answer(self._timeline, self._request_id, last_step, self._admissions, refused)
         slow = slow_answer(self._request_id, self._notes, self._arrival, self._shares_of, self._beside_prefill.records)
         return WhyAnswer(
             request=self._summary(row, waits, preempted),
@@ -202,9 +210,14 @@ class _Life:
             policy=self._policy,
             waiting=WaitingAnswer(waits=tuple(waits), instant=self._instant(waits, step)),
             preempted=preempted,
-            missed=missed,
+            missed=None,
             slow=slow,
         )
+
+    def missed(self, last_step: int) -> MissedAnswer:
+        """Returns what the prefix cache had for it; reads the recording from its first step on."""
+        refused = None if self._admissions else self._last_lookup
+        return missed_answer(self._timeline, self._request_id, last_step, self._admissions, refused)
 
     def _instant(self, waits: Sequence[Wait], step: int | None) -> WaitingInstant | None:
         if not waits:

@@ -1,8 +1,9 @@
 """What the prefix cache held when a request was looked up in it, followed from the first step on.
 
-One pass over the recording: who published which block of whose tokens, what was lost and for whom, and how many leading
-tokens every other request shares with the one that is asked about. Content is compared by tokens, not by hashes, so it
-holds for recordings whose hashes are unknown.
+Two passes over the recording. The first looks at what arrived: how many leading tokens every other request shares with
+the one that is asked about. The second at what became of it: who published which block of shared tokens, what was lost
+and for whom. What was sampled is read only while it may be shared too. Content is compared by tokens, not by hashes, so
+it holds for recordings whose hashes are unknown.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ from kvscope import events as ev
 from kvscope.replay.timeline import Timeline
 
 _KINDS: tuple[type[ev.Event], ...] = (
-    ev.RequestArrived,
     ev.RequestAdmitted,
-    ev.TokensSampled,
     ev.RequestFinished,
     ev.RequestAborted,
     ev.PrefixLookedUp,
@@ -52,7 +51,7 @@ class Relative:
     num_shared: int
     """Leading tokens that are equal, of those that it has so far."""
     num_known: int
-    """Tokens that it has so far."""
+    """Tokens that it has so far; followed only while it `is_prefix`."""
     has_run: bool = False
     """It was admitted at least once: only then can anything of it be cached."""
     has_ended: bool = False
@@ -70,20 +69,41 @@ class CacheHistory:
     request_id: str
     token_ids: Sequence[int]
     """The request's tokens as far as they ever come."""
+    block_size: int
     relatives: dict[str, Relative] = field(default_factory=dict)
-    """By arrival, the request itself included."""
+    """By arrival, the request itself included; what arrives later stands there from the start, and has not run."""
     publications: dict[tuple[str, int], list[Publication]] = field(default_factory=dict)
-    """By whose tokens and index; the latest last."""
+    """By whose tokens and index, of blocks whose tokens are the request's; the latest last."""
     current: dict[int, Publication] = field(default_factory=dict)
-    """By block, of those that are cached."""
+    """By block, of those of them that are cached."""
     duplicates: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Blocks that the request published though another had their content: step, index, block, that other block."""
+    _prefixes: set[str] = field(default_factory=set)
+    """Who `is_prefix`."""
+
+    def arrive(self, step: int, event: ev.RequestArrived) -> None:
+        """Enters another request, or the request itself."""
+        prompt = event.prompt_token_ids
+        relative = Relative(
+            request_id=event.request_id,
+            arrival_step=step,
+            cache_salt=event.cache_salt,
+            lora_name=event.lora_name,
+            num_shared=num_common(prompt, self.token_ids),
+            num_known=len(prompt),
+        )
+        self.relatives[event.request_id] = relative
+        if relative.is_prefix:
+            self._prefixes.add(event.request_id)
+
+    @property
+    def sampling_from(self) -> int | None:
+        """The first step from which on what is sampled may be shared; None where nobody is a prefix."""
+        return min((self.relatives[request_id].arrival_step for request_id in self._prefixes), default=None)
 
     def follow(self, step: int, event: ev.Event) -> None:
         """Enters one event."""
         match event:
-            case ev.RequestArrived():
-                self._arrive(step, event)
             case ev.TokensSampled():
                 self._sample(event)
             case ev.RequestAdmitted():
@@ -101,30 +121,24 @@ class CacheHistory:
             case _:
                 pass
 
-    def _arrive(self, step: int, event: ev.RequestArrived) -> None:
-        prompt = event.prompt_token_ids
-        self.relatives[event.request_id] = Relative(
-            request_id=event.request_id,
-            arrival_step=step,
-            cache_salt=event.cache_salt,
-            lora_name=event.lora_name,
-            num_shared=num_common(prompt, self.token_ids),
-            num_known=len(prompt),
-        )
-
     def _sample(self, event: ev.TokensSampled) -> None:
+        if self._prefixes.isdisjoint(event.request_ids):
+            return
         start = 0
         for index, request_id in enumerate(event.request_ids):
             count = 1 if event.num_tokens is None else event.num_tokens[index]
-            relative = self.relatives[request_id]
-            if relative.is_prefix:
+            if request_id in self._prefixes:
+                relative = self.relatives[request_id]
                 rest = self.token_ids[relative.num_shared : relative.num_shared + count]
                 relative.num_shared += num_common(event.token_ids[start : start + count], rest)
-            relative.num_known += count
+                relative.num_known += count
+                if not relative.is_prefix:
+                    self._prefixes.remove(request_id)
             start += count
 
     def _publish(self, step: int, event: ev.BlockCached) -> None:
-        for index, block_id in enumerate(event.block_ids, event.first_index):
+        num_shared = self.relatives[event.request_id].num_shared // self.block_size
+        for index, block_id in enumerate(event.block_ids[: max(num_shared - event.first_index, 0)], event.first_index):
             publication = Publication(event.request_id, index, block_id, step)
             self.publications.setdefault((event.request_id, index), []).append(publication)
             self.current[block_id] = publication
@@ -173,11 +187,18 @@ def follow_lookups(
     To be read to its end, up to `last_step`: what is published after the last lookup is followed too.
     """
     wanted = set(steps)
-    for step, events in timeline.select_events(_KINDS, timeline.first_step, last_step):
+    for step, events in timeline.select_events((ev.RequestArrived,), timeline.first_step, last_step):
         for event in events:
-            if isinstance(event, ev.PrefixLookedUp) and event.request_id == history.request_id and step in wanted:
-                yield step, event
-            history.follow(step, event)
+            if isinstance(event, ev.RequestArrived):
+                history.arrive(step, event)
+    sampling = last_step + 1 if history.sampling_from is None else history.sampling_from
+    passes = ((_KINDS, timeline.first_step, sampling - 1), ((*_KINDS, ev.TokensSampled), sampling, last_step))
+    for kinds, first, last in passes:
+        for step, events in timeline.select_events(kinds, first, last):
+            for event in events:
+                if isinstance(event, ev.PrefixLookedUp) and event.request_id == history.request_id and step in wanted:
+                    yield step, event
+                history.follow(step, event)
 
 
 def num_common(left: Sequence[int], right: Sequence[int]) -> int:

@@ -42,7 +42,8 @@ def missed_answer(
     kinds: dict[int, str] = dict(admissions)
     if refused_step is not None and not kinds:
         kinds[refused_step] = "refused"
-    history = CacheHistory(request_id, timeline.token_ids(request_id, last_step))
+    block_size = timeline.config.block_size if timeline.config is not None else 1
+    history = CacheHistory(request_id, timeline.token_ids(request_id, last_step), block_size)
     found: list[Admission] = []
     for step, event in follow_lookups(timeline, history, list(kinds), last_step):
         found.append(_admission(timeline, history, step, event, kinds[step]))
@@ -234,7 +235,7 @@ def _difference(
 ) -> Difference:
     """Tells the first token that differs, and how much is alike again behind it."""
     start, stop = max(position - _TOKENS_BEFORE, 0), position + _TOKENS_AFTER
-    num_known = history.relatives[other_id].num_known
+    num_known = len(timeline.token_ids(other_id, step - 1))
     other = request_token_ids(timeline, other_id, step, position, min(position + 1, num_known))
     mine = history.token_ids[position : position + 1]
     others = request_token_ids(timeline, other_id, step, position, num_known)

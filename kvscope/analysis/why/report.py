@@ -93,7 +93,10 @@ def _why(answer: WhyAnswer) -> Iterator[Line]:
     yield from wait_sentences(answer.request.request_id, answer.waiting.waits)
     yield from more_waits(answer.waiting.waits)
     yield from preempted_report.preemption_sentences(answer.preempted)
-    yield from cache_report.cache_sentences(answer.request.request_id, answer.missed)
+    if answer.missed is None:
+        yield sentence("…", dim("what the prefix cache held for it is being read, from the first step on"))
+    else:
+        yield from cache_report.cache_sentences(answer.request.request_id, answer.missed)
     first = slow_report.first_token_sentence(answer.slow)
     if first is not None:
         yield first

@@ -162,7 +162,8 @@ class LifePanel(JumpPanel):
         self._laid_out: tuple[list[Section], int, list[Entry]] | None = None
 
     def head(self, width: int, height: int) -> Sequence[Line]:
-        return [self.title("ITS WHOLE LIFE", (), width, (Span("enter jumps to the step", "dim"),))]
+        words = self.reading.waiting_words if self.reading.is_partial else "enter jumps to the step"
+        return [self.title("ITS WHOLE LIFE", (), width, (Span(words, "dim"),))]
 
     def entries(self, width: int) -> Sequence[Entry]:
         sections = self.reading.life

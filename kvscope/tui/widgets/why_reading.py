@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kvscope.analysis.why import explain
+from kvscope.analysis.why import WhyAnswer, explain
 from kvscope.analysis.why.here import Outlook, Refusals, WaitingHere, outlook, waiting_here
 from kvscope.analysis.why.layout import Section
 from kvscope.analysis.why.report import report
@@ -80,11 +81,20 @@ class WhyReading:
 
     @property
     def life(self) -> list[Section] | None:
-        """The whole answer; None while it is being worked out."""
+        """The whole answer, or all but the prefix cache while that is read; None while nothing is worked out yet."""
         asker = self._life
-        if asker is None or asker.value_key is None or asker.value_key[0] != self.model.selected_id:  # type: ignore[index]
+        if asker is None:
+            return None
+        if asker.watch is not None and isinstance(asker.watch.early, _EarlyLife):
+            return asker.watch.early.of(self.model.selected_id)
+        if asker.value_key is None or asker.value_key[0] != self.model.selected_id:  # type: ignore[index]
             return None
         return asker.value
+
+    @property
+    def is_partial(self) -> bool:
+        """What is shown of its life lacks what is still being read."""
+        return self._life is not None and self._life.watch is not None and self.life is not None
 
     @property
     def waiting_words(self) -> str:
@@ -97,7 +107,7 @@ class WhyReading:
         watch = asker.watch
         if watch is None:
             return "…"
-        return f"reading its life: step {watch.step} of {watch.last_step} …"
+        return f"reading {watch.doing or 'its life'}: step {watch.step:,} of {watch.last_step:,} …"
 
     def leave(self) -> None:
         """Leaves the questions under way."""
@@ -110,5 +120,21 @@ def _outlook(timeline: WatchedTimeline, step: int, request_id: str) -> Outlook |
     return outlook(timeline, step, request_id)
 
 
+@dataclass(frozen=True, slots=True)
+class _EarlyLife:
+    """What can be said of a request before all is read."""
+
+    request_id: str
+    sections: list[Section]
+
+    def of(self, request_id: str | None) -> list[Section] | None:
+        """Returns it where it is of this request."""
+        return self.sections if request_id == self.request_id else None
+
+
 def _life(timeline: WatchedTimeline, request_id: str) -> list[Section]:
-    return report(explain(timeline, request_id))
+    def tell_early(answer: WhyAnswer) -> None:
+        timeline.early = _EarlyLife(request_id, report(answer))
+        timeline.doing = "prefix cache"
+
+    return report(explain(timeline, request_id, early=tell_early))

@@ -7,6 +7,7 @@ worked out by hand. The questions that `tests/cases` answers by vLLM's own runs 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,11 +15,14 @@ import pytest
 
 from kvscope import events as ev
 from kvscope.analysis.detectors import find_all
-from kvscope.analysis.why import explain, overview
+from kvscope.analysis.why import WhyAnswer, explain, overview
+from kvscope.analysis.why.layout import as_text
+from kvscope.analysis.why.report import report
 from kvscope.cli.why import as_json, run_as_json
 from kvscope.errors import UsageError
 from kvscope.replay import MemoryTimeline
 from tests.analysis.reading import read, read_steps
+from tests.analysis.runs import preempting
 from tests.builders import CheckedRun, scenario
 
 Json = dict[str, Any]
@@ -312,8 +316,11 @@ def test_a_hit_across_two_tenants_is_seen() -> None:
         for step, events in run.sink.steps
     ]
     honest, mixed = read(run), read_steps(tampered)
-    assert [a.hits_hold_its_tokens for a in explain(honest, "b").missed.admissions] == [True]
-    (admission,) = explain(mixed, "b").missed.admissions
+    of_honest, of_mixed = explain(honest, "b").missed, explain(mixed, "b").missed
+    assert of_honest is not None
+    assert of_mixed is not None
+    assert [a.hits_hold_its_tokens for a in of_honest.admissions] == [True]
+    (admission,) = of_mixed.admissions
     assert (admission.hit_tokens, admission.hits_hold_its_tokens) == (24, False)
 
 
@@ -451,3 +458,15 @@ def test_a_step_that_failed_tested_nobody() -> None:
         (1, 2, "full_isl"),
         (3, 3, None),
     ]
+
+
+def test_all_but_the_prefix_cache_is_told_before_the_recording_is_read_for_it() -> None:
+    told: list[WhyAnswer] = []
+    answer = explain(read(preempting()), "b", early=told.append)
+    (early,) = told
+    assert (early.missed, answer.missed is None) == (None, False)
+    assert early == replace(answer, missed=None)
+    lines = as_text(report(early)).splitlines()
+    assert any("what the prefix cache held for it is being read" in line for line in lines)
+    whole = as_text(report(answer)).splitlines()
+    assert [line for line in lines if "is being read" not in line] == [line for line in whole if line in lines]

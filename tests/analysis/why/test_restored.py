@@ -68,6 +68,7 @@ def test_the_answers_on_every_request_agree_with_the_overview_and_fit_80_columns
         rows = {row.request_id: row for row in overview(timeline).requests}
         for request_id in timeline.request_ids():
             answer, row = explain(timeline, request_id), rows[request_id]
+            assert answer.missed is not None
             told = answer.request
             assert (told.waited_steps, told.waited_steps_in_all) == (row.waited_steps, row.waited_steps_in_all), name
             assert (told.preemptions, told.resumes) == (row.preemptions, row.resumes), name
