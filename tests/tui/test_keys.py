@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from kvscope.control import Abort, EnginePhase, EngineStatus, Pause, Resume, Shutdown, Step, Submit
 from kvscope.replay import MemoryTimeline
 from kvscope.tui.app import KvscopeApp
+from kvscope.tui.screens.block import BlockScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.screens.request import RequestScreen
 from kvscope.tui.view.lines import Line
@@ -157,6 +158,26 @@ async def test_a_click_on_a_request_a_block_and_the_timeline() -> None:
         await pilot.click("#timeline", offset=(19 + 2, 1))
         await settle(pilot)
         assert app.model.step == 2
+
+
+async def test_two_clicks_on_a_name_open_what_it_names() -> None:
+    """Two clicks beside the name opened the request, two on it did nothing."""
+    app = scenes.screen(scenes.full_pool())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        lines = shown(app.main_screen.queues_panel.lines).splitlines()
+        row = next(number for number, line in enumerate(lines) if "req-2" in line)
+        await pilot.click("#queues", offset=(lines[row].index("req-2") + 1, row), times=2)
+        await settle(pilot)
+        assert (type(app.screen), app.model.selected_id) == (RequestScreen, "req-2")
+        await pilot.press("escape")
+        await settle(pilot)
+        lines = shown(app.main_screen.pool_panel.lines).splitlines()
+        row = next(number for number, line in enumerate(lines) if line.startswith("next out"))
+        block_id = lines[row].split("·")[1].split()[0]
+        await pilot.click("#pool", offset=(lines[row].index("·") + 2, row), times=2)
+        await settle(pilot)
+        assert (type(app.screen), app.model.block_id) == (BlockScreen, int(block_id))
 
 
 async def test_enter_opens_the_request_and_escape_keeps_the_step() -> None:

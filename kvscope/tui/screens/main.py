@@ -256,7 +256,14 @@ class MainScreen(TimeScreen):
 
     @on(LinesView.Followed)
     def _follow(self, message: LinesView.Followed) -> None:
-        self.kvscope.navigation.follow(message.target)
+        """One click selects, two open."""
+        target, places = message.target, self.kvscope.places
+        if message.chain > 1 and target.kind == "request":
+            places.open_request(target.key)
+        elif message.chain > 1 and target.kind == "block":
+            places.open_block(int(target.key))
+        else:
+            self.kvscope.navigation.follow(target)
 
     @on(LinesView.Clicked)
     def _click(self, message: LinesView.Clicked) -> None:

@@ -35,11 +35,12 @@ class LinesView(Widget):
     """Its columns are steps."""
 
     class Followed(Message):
-        """A click on something that has an identity."""
+        """A click on something that has an identity; `chain`: the how many-th in quick succession."""
 
-        def __init__(self, target: Target) -> None:
+        def __init__(self, target: Target, chain: int) -> None:
             super().__init__()
             self.target = target
+            self.chain = chain
 
     class Clicked(Message):
         """A click on a row, beside any target."""
@@ -183,7 +184,7 @@ class LinesView(Widget):
             return
         target = self.target_at(offset.y, offset.x)
         if target is not None:
-            self.post_message(self.Followed(target))
+            self.post_message(self.Followed(target, event.chain))
         else:
             self.post_message(self.Clicked(self, offset.y, offset.x, event.chain))
 
