@@ -9,7 +9,7 @@ theirs are shown.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from kvscope.analysis.detectors import find_all
 from kvscope.analysis.finding import Finding
 from kvscope.errors import KvscopeError
+from kvscope.events import Event
 from kvscope.replay.bookmarks import Bookmarks, NotesError, sidecar_of
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.desk import OpenTimeline, QuestionLeft, WatchedTimeline
@@ -32,6 +33,9 @@ MAX_STEPS = 20_000
 
 WORK_SECONDS, REST_SECONDS = 0.005, 0.02
 """Of the detectors, in turns: at most a fifth of one core while they read."""
+
+READ_STEPS = 16
+"""Read at once: a storage reads many more together, and would work for longer than that before it can rest."""
 
 QUIET_SECONDS = 0.3
 """They wait until no key was pressed for so long."""
@@ -59,13 +63,29 @@ class PatientTimeline(WatchedTimeline):
 
     def check(self) -> None:
         super().check()
-        if time.monotonic() - self._worked_since < WORK_SECONDS:
+        if time.monotonic() - self._worked_since < WORK_SECONDS and not self._is_disturbed():
             return
         time.sleep(REST_SECONDS)
         while self._is_disturbed() and not self.is_left:
             time.sleep(REST_SECONDS)
         super().check()
         self._worked_since = time.monotonic()
+
+    def events(self, first_step: int, last_step: int) -> Iterator[tuple[int, Sequence[Event]]]:
+        for first, last in _some_steps(first_step, min(last_step, self.last_step)):
+            yield from super().events(first, last)
+
+    def select_events(
+        self, kinds: Collection[type[Event]], first_step: int, last_step: int
+    ) -> Iterator[tuple[int, Sequence[Event]]]:
+        for first, last in _some_steps(first_step, min(last_step, self.last_step)):
+            yield from super().select_events(kinds, first, last)
+
+
+def _some_steps(first_step: int, last_step: int) -> Iterator[tuple[int, int]]:
+    """Yields first and last steps of parts of a range."""
+    for first in range(first_step, last_step + 1, READ_STEPS):
+        yield first, min(first + READ_STEPS - 1, last_step)
 
 
 @dataclass(frozen=True, slots=True)

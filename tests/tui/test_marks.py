@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from textual.pilot import Pilot
 
 from kvscope.analysis.finding import Finding
 from kvscope.analysis.spans import Sentence, say
+from kvscope.events import Event, RequestPreempted
 from kvscope.recording import Recorder
 from kvscope.replay import open_recording
 from kvscope.replay.bookmarks import Bookmark, Bookmarks
@@ -343,6 +345,23 @@ def test_the_detectors_rest_in_between_and_while_keys_are_pressed(monkeypatch: p
     assert now[0] == pytest.approx(16 * 0.002 + 0.02 * len(rests))
     assert len(disturbed) == 20
     assert [round(at, 3) for at in rests if at < 0.1] == [0.006, 0.032, 0.058, 0.084]
+
+
+def test_the_detectors_never_read_many_steps_before_they_look_whether_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = scenes.preemption()[0]
+    read: list[tuple[int, int]] = []
+    events, select_events = memory.events, memory.select_events
+
+    def noted(first: int, last: int) -> Iterator[tuple[int, Sequence[Event]]]:
+        read.append((first, last))
+        return events(first, last)
+
+    monkeypatch.setattr(memory, "events", noted)
+    timeline = markers.PatientTimeline(memory, lambda: False)
+    assert list(timeline.events(3, 1_000)) == list(events(3, 1_000))
+    assert read == [(3, 18), (19, 34), (35, 50), (51, 66)]
+    kinds = (RequestPreempted,)
+    assert list(timeline.select_events(kinds, 3, 40)) == list(select_events(kinds, 3, 40))
 
 
 async def test_a_reading_that_has_not_begun_when_the_screen_is_left_does_not_begin(
