@@ -12,7 +12,7 @@ from kvscope.analysis.sentences import sentences, step_title
 from kvscope.analysis.spans import hanging, plain
 from kvscope.analysis.step_facts import StepShare
 from kvscope.analysis.text import cell_width, fit, visible
-from kvscope.analysis.verdicts import Verdict, verdicts
+from kvscope.analysis.verdicts import WaitingVerdict, verdicts
 from kvscope.replay.timeline import Moment, Timeline
 
 WIDTH = 80
@@ -170,7 +170,7 @@ def _share_record(share: StepShare) -> dict[str, Any]:
     }
 
 
-def _verdict_record(row: Verdict) -> dict[str, Any]:
+def _verdict_record(row: WaitingVerdict) -> dict[str, Any]:
     return {
         "request_id": row.request_id,
         "position": row.position,

@@ -25,8 +25,8 @@ whole screen's 50 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One row of the waiting queue."""
+class WaitingVerdict:
+    """Why one request of the waiting queue still waits. The scheduler's own `rules.Verdict` is about the head alone."""
 
     request_id: str
     position: int
@@ -83,7 +83,7 @@ class WouldFit:
     """The first so many of the queue; less than `num_waiting` only where the queue is very long."""
 
 
-def verdicts(timeline: Timeline, moment: Moment, first: int = 0, count: int | None = None) -> list[Verdict]:
+def verdicts(timeline: Timeline, moment: Moment, first: int = 0, count: int | None = None) -> list[WaitingVerdict]:
     """Returns the rows of the waiting queue from position `first` on, at most `count`."""
     judge = _judge(timeline, moment)
     stop = None if count is None else first + count
@@ -93,7 +93,7 @@ def verdicts(timeline: Timeline, moment: Moment, first: int = 0, count: int | No
     ]
 
 
-def verdict_of(timeline: Timeline, moment: Moment, request_id: str) -> Verdict | None:
+def verdict_of(timeline: Timeline, moment: Moment, request_id: str) -> WaitingVerdict | None:
     """Returns one request's row; None where it does not wait."""
     waiting = moment.state.waiting
     if request_id not in waiting:
@@ -130,16 +130,16 @@ class _Judge:
         self._has_scheduled_running = bool(before)
         self._has_scheduled_prefill = any(share.is_prefill for share in before)
         self._victims = set(self._facts.preempted_ids)
-        self._rows: dict[str, Verdict] = {}
+        self._rows: dict[str, WaitingVerdict] = {}
 
-    def verdict(self, request_id: str, position: int) -> Verdict:
+    def verdict(self, request_id: str, position: int) -> WaitingVerdict:
         """Returns the row of a waiting request."""
         row = self._rows.get(request_id)
         if row is None:
             row = self._rows[request_id] = self._build(self._moment.state.requests[request_id], position)
         return row
 
-    def _build(self, request: RequestState, position: int) -> Verdict:
+    def _build(self, request: RequestState, position: int) -> WaitingVerdict:
         request_id = request.request_id
         blocked = self._facts.blocked
         is_refused = blocked is not None and blocked.request_id == request_id
@@ -161,7 +161,7 @@ class _Judge:
             words = say(strong("preempted in this step"))
         else:
             words = not_judged_words() if judgement is None else behind_words(judgement.failed, judgement.need_blocks)
-        return Verdict(
+        return WaitingVerdict(
             request_id=request_id,
             position=position,
             num_waited_steps=self._moment.step - request.waiting_since_step,

@@ -13,7 +13,7 @@ from typing import Literal
 
 from kvscope import events as ev
 from kvscope.analysis.memory import remembered
-from kvscope.analysis.verdicts import Verdict, verdicts
+from kvscope.analysis.verdicts import WaitingVerdict, verdicts
 from kvscope.analysis.why.admission_books import AdmissionBooks
 from kvscope.analysis.why.journal import Queues, StepNote, num_sampled_by
 from kvscope.analysis.why.wait_records import LetIn, Overtaken, Stretch, Wait, WaitStep
@@ -206,7 +206,7 @@ def wait_step(
     moment: Moment,
     queues: Queues,
     request_id: str,
-    rows: dict[str, Verdict],
+    rows: dict[str, WaitingVerdict],
     *,
     lower: Sequence[str],
     equal: Sequence[str],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kvscope.analysis.queue_view import RunningRow
 from kvscope.analysis.step_facts import StepShare
 from kvscope.analysis.text import cell_width, visible
-from kvscope.analysis.verdicts import Verdict
+from kvscope.analysis.verdicts import WaitingVerdict
 from kvscope.tui.view.glyphs import Glyphs
 from kvscope.tui.view.lines import (
     EMPTY,
@@ -108,7 +108,7 @@ class QueueFacts:
     max_num_seqs: int
     num_submitted: int
     """Submissions that have not reached the queue."""
-    verdicts: Mapping[int, Verdict]
+    verdicts: Mapping[int, WaitingVerdict]
     running: Mapping[int, RunningRow]
     is_scheduled: bool = True
     """False inside a step, before its tokens were given out: nobody has got nothing yet."""
@@ -179,7 +179,13 @@ def _id_width(request_ids: Iterable[str], width: int) -> int:
 
 
 def _waiting_row(
-    verdict: Verdict, width: int, position_width: int, id_width: int, is_selected: bool, glyphs: Glyphs, more: Line
+    verdict: WaitingVerdict,
+    width: int,
+    position_width: int,
+    id_width: int,
+    is_selected: bool,
+    glyphs: Glyphs,
+    more: Line,
 ) -> list[Line]:
     mark = glyphs.mark_preempted if verdict.was_preempted else " "
     position = f"{verdict.position + 1:>{position_width}}"
@@ -205,7 +211,7 @@ def _waiting_row(
     return [put_behind(line, "selected") for line in lines] if is_selected else lines
 
 
-def _verdict_spans(verdict: Verdict) -> Line:
+def _verdict_spans(verdict: WaitingVerdict) -> Line:
     """The words of the verdict: red where the request is the one that was refused, green where it fits."""
     spans: list[Span] = []
     for span in verdict.spans:

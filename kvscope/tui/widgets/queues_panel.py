@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvscope.analysis.queue_order import ORDER_WORDS, queue_places
 from kvscope.analysis.queue_view import RunningRow, running_rows
-from kvscope.analysis.verdicts import Verdict, verdicts
+from kvscope.analysis.verdicts import WaitingVerdict, verdicts
 from kvscope.events import TokensScheduled
 from kvscope.replay.timeline import Moment, Timeline
 from kvscope.tui.model import ScreenModel
@@ -79,7 +79,9 @@ def _row(queue: Sequence[str], places: Sequence[int], request_id: str | None) ->
     return None if request_id is None or request_id not in queue else places.index(queue.index(request_id))
 
 
-def shown_verdicts(timeline: Timeline, moment: Moment, slots: QueueSlots, places: Sequence[int]) -> dict[int, Verdict]:
+def shown_verdicts(
+    timeline: Timeline, moment: Moment, slots: QueueSlots, places: Sequence[int]
+) -> dict[int, WaitingVerdict]:
     """Returns the verdicts of the rows that are seen; `places` has the place in the queue of each row."""
     return {row: verdicts(timeline, moment, places[row], 1)[0] for row in slots.waiting if isinstance(row, int)}
 
