@@ -59,14 +59,15 @@ def rotate_and_cache_kernel(
     tl.store(out_ptr + HALF, high_out, mask=is_query)
 
     slot = tl.load(slot_mapping_ptr + token)
-    block, place = slot // BLOCK_SIZE, slot % BLOCK_SIZE
-    is_key = (heads >= NUM_HEADS)[:, None] & is_rotated & (slot >= 0)
-    kv_heads = heads - NUM_HEADS
-    key_row = (block * NUM_KV_HEADS + kv_heads[:, None]) * BLOCK_SIZE + place
-    key_out = key_ptr + key_row * HEAD_DIM + dims[None, :]
-    tl.store(key_out, low_out, mask=is_key)
-    tl.store(key_out + HALF, high_out, mask=is_key)
-    is_value = (heads >= NUM_ROTATED)[:, None] & is_head & (slot >= 0)
-    value_out = value_ptr + (key_row - NUM_KV_HEADS * BLOCK_SIZE) * HEAD_DIM + dims[None, :]
-    tl.store(value_out, low_in, mask=is_value)
-    tl.store(value_out + HALF, high_in, mask=is_value)
+    if slot >= 0:
+        block, place = slot // BLOCK_SIZE, slot % BLOCK_SIZE
+        is_key = (heads >= NUM_HEADS)[:, None] & is_rotated
+        kv_heads = heads - NUM_HEADS
+        key_row = (block * NUM_KV_HEADS + kv_heads[:, None]) * BLOCK_SIZE + place
+        key_out = key_ptr + key_row * HEAD_DIM + dims[None, :]
+        tl.store(key_out, low_out, mask=is_key)
+        tl.store(key_out + HALF, high_out, mask=is_key)
+        is_value = (heads >= NUM_ROTATED)[:, None] & is_head
+        value_out = value_ptr + (key_row - NUM_KV_HEADS * BLOCK_SIZE) * HEAD_DIM + dims[None, :]
+        tl.store(value_out, low_in, mask=is_value)
+        tl.store(value_out + HALF, high_in, mask=is_value)
