@@ -62,7 +62,7 @@ def _headline(answer: WhyAnswer) -> Iterator[Line]:
     if row.finished_step is not None:
         parts.append(f"; ended at step {row.finished_step} ({row.finish_reason})")
     else:
-        parts.append(f"; still there at step {answer.num_steps - 1}, the last")
+        parts.append(f"; still there at step {answer.num_steps - 1}, the last that was read")
     yield sentence("·", *parts)
     if answer.at is not None:
         yield sentence("·", *_at_words(answer.at))

@@ -78,7 +78,7 @@ def _wait_words(request_id: str, wait: Wait) -> list[Part]:
     elif wait.ended == "aborted":
         parts += [f"; it was aborted at step {wait.ended_step}"]
     else:
-        parts.append("; it still waits at the end of the recording")
+        parts.append("; it still waits at the last step that was read")
     if wait.overtaken_by:
         parts += ["; overtaken by ", *names(wait.overtaken_by)]
     return parts

@@ -66,6 +66,14 @@ def test_every_sequence_is_taken_while_the_pool_is_nearly_empty() -> None:
     assert _change(answer, "max_num_batched_tokens") is None
 
 
+def test_what_goes_on_is_told_as_far_as_it_was_read() -> None:
+    """A recording that still grows has no end; what is on a screen may be older than what was written since."""
+    run = scenario(seqs=1).request("a", "aaaa", reply="x" * 9).request("b", "bbbb", reply="x", at=1).run(4)
+    lines = " ".join(as_text(report(explain(read(run), "b"))).split())
+    assert "; still there at step 3, the last that was read" in lines
+    assert "; it still waits at the last step that was read" in lines
+
+
 def test_the_budget_is_used_up_by_a_running_prefill() -> None:
     run = (
         scenario(blocks=64, block_size=4, budget=8)
