@@ -367,6 +367,25 @@ async def test_enter_on_a_block_opens_its_biography_whose_lines_are_jumps(tmp_pa
         assert isinstance(app.screen, MainScreen)
 
 
+async def test_a_click_on_the_hash_of_a_block_opens_what_became_of_it() -> None:
+    app = scenes.screen(scenes.preemption()[0])
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("home", "right", "colon", *"b1", "enter")
+        await done(pilot)
+        assert isinstance(app.screen, BlockScreen)
+        facts = shown(app.screen.facts.lines).splitlines()
+        row = next(number for number, line in enumerate(facts) if ", hash " in line)
+        digits = facts[row].split(", hash ")[1]
+        await pilot.click("#block", offset=(facts[row].index(digits) + 3, row))
+        await done(pilot)
+        assert isinstance(app.screen, SearchScreen)
+        assert [(hit.kind, hit.match) for hit in app.finding.hits] == [("hash", digits)] * len(app.finding.hits)
+        assert app.finding.hits[0].block_id == 1
+        await pilot.press("escape")
+        await settle(pilot)
+        assert isinstance(app.screen, BlockScreen)
+
+
 async def test_going_to_a_block_opens_its_place() -> None:
     app = scenes.screen(scenes.preemption()[0])
     async with app.run_test(size=(80, 24)) as pilot:

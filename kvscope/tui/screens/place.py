@@ -71,12 +71,14 @@ class Place(TimeScreen):
         raise NotImplementedError
 
     def follow(self, target: Target) -> None:
-        """Goes where an entry leads: a request and a block open their places, a step is gone to."""
+        """Goes where an entry leads: a request and a block open their places, a hash its life, a step is gone to."""
         if target.kind == "step":
             self.kvscope.navigation.follow(target)
             return
         self.kvscope.navigation.remember()
-        if target.kind == "request":
+        if target.kind == "hash":
+            self.kvscope.finding.submit(f"#{target.key}")
+        elif target.kind == "request":
             self.kvscope.places.open_request(target.key)
         elif target.kind == "block":
             self.kvscope.places.open_block(int(target.key))

@@ -8,7 +8,7 @@ from kvscope.analysis.happenings import Happening
 from kvscope.analysis.pool_view import BlockChange, BlockFacts, BlockHolder, BlockStatus
 from kvscope.analysis.text import visible
 from kvscope.tui.view.entries import Entry
-from kvscope.tui.view.lines import Line, Span, cut_line, fit, line_width, request_target, step_target
+from kvscope.tui.view.lines import Line, Span, Target, cut_line, fit, line_width, request_target, step_target
 from kvscope.tui.view.request_place import happening_rows
 
 LABEL_COLUMNS = 11
@@ -45,8 +45,10 @@ def fact_lines(facts: BlockFacts, block_hash: int | None, block_size: int, width
     if facts.holders:
         lines.append(_row("holders", _holders(facts.holders, width - LABEL_COLUMNS), width))
     if facts.origin is not None:
-        digits = "" if block_hash is None else f", hash {block_hash:016x}"
-        origin = [Span("computed by ", "dim"), _holder(facts.origin), Span(digits, "dim")]
+        origin = [Span("computed by ", "dim"), _holder(facts.origin)]
+        if block_hash is not None:
+            digits = f"{block_hash:016x}"
+            origin += [Span(", hash ", "dim"), Span(digits, "dim", "", Target("hash", digits))]
         lines.append(_row("published", origin, width))
     if facts.num_tokens:
         lines.append(_row("holds", [Span(f"{facts.num_tokens} of {block_size} tokens", "text")], width))

@@ -16,10 +16,10 @@ from kvscope.analysis.text import cell_width
 
 
 class Target(NamedTuple):
-    """Something that can be gone to: a request, a block or a step."""
+    """Something that can be gone to: a request, a block, a hash or a step."""
 
     kind: str
-    """"request", "block" or "step"."""
+    """"request", "block", "hash" or "step"."""
     key: str
     request_id: str = ""
     """Of a step: whom the entry is about that leads there; it is selected then."""
