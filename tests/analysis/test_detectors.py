@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from pathlib import Path
+from typing import Any, get_args
 
 from kvscope import events as ev
 from kvscope.analysis.detectors import Finding, find_all
+from kvscope.analysis.finding import FindingKind
 from kvscope.analysis.stack_distance import LostHits, lost_hits
 from tests.analysis.reading import read, read_steps
 from tests.builders import CheckedRun, ScenarioBuilder, scenario
@@ -18,6 +21,11 @@ def _found(run: CheckedRun, kind: str) -> list[Finding]:
 def _only(run: CheckedRun, kind: str) -> Finding:
     (finding,) = _found(run, kind)
     return finding
+
+
+def test_the_page_of_findings_has_every_kind_in_their_order() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "FINDINGS.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(get_args(FindingKind))
 
 
 def test_a_run_without_trouble_has_no_findings() -> None:
