@@ -209,6 +209,26 @@ class Navigation:
                 self.arrive(step, request_id, block_id)
         self._app.show_soon()
 
+    def find_event_of_request(self, direction: int) -> None:
+        """Goes to what happened to the selected request next, whatever kinds of events are chosen elsewhere; while a
+        search stands, to its next hit."""
+        model = self._model
+        if self._app.finding.is_target:
+            self.find_event(direction)
+            return
+        if model.timeline is None or model.selected_id is None:
+            return
+        found = next_event_of_request(model.timeline, model.selected_id, model.wanted_step, direction)
+        self.go_to_happening(visible(model.selected_id), found, direction)
+
+    def go_to_happening(self, whom: str, step: int | None, direction: int) -> None:
+        """Goes to where something happened to somebody next, or says that nothing does."""
+        if step is None:
+            where = "after" if direction > 0 else "before"
+            self._app.say(f"nothing happens to {whom} {where} step {self._model.wanted_step}")
+        else:
+            self.move_to(step)
+
     def leave(self) -> None:
         """Ends the way to an event that is under way."""
         self._cancel_search()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ class BlockScreen(Place):
         ("j k", "move"),
         ("⏎", "go to"),
         (", ;", "block"),
-        ("n N", "event"),
+        ("n N", "its event"),
         ("?", "help"),
     )
 
@@ -65,6 +66,20 @@ class BlockScreen(Place):
         if self.life.follow(self.model.block_id):
             self.biography.begin_anew()
         super().show()
+
+    def action_event(self, direction: int) -> None:
+        """Goes to what happened to this block next, or to the next hit of a search."""
+        if self.kvscope.finding.is_target:
+            super().action_event(direction)
+            return
+        at = self.model.wanted_step
+        steps = [told.step for told in self.life.told]
+        found = bisect_right(steps, at) if direction > 0 else bisect_left(steps, at) - 1
+        if found == len(steps) and self.life.is_reading:
+            self.kvscope.say(f"its biography is read as far as step {self.life.read_until:,}: look again in a moment")
+        else:
+            step = steps[found] if 0 <= found < len(steps) else None
+            self.kvscope.navigation.go_to_happening(f"block {self.model.block_id}", step, direction)
 
     def end(self) -> None:
         self.life.leave()

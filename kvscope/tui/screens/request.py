@@ -20,7 +20,7 @@ from kvscope.tui.widgets.request_panels import HappeningsPanel, OverviewPanel, T
 KEYS = (
     *LIST_KEYS,
     ("w", "why"),
-    ("n N", "event"),
+    ("n N", "its event"),
     ("?", "help"),
 )
 
@@ -97,6 +97,9 @@ class RequestScreen(TimeScreen):
             place = blocks.index(model.block_id) if model.block_id in blocks else 0
             model.choose_block(blocks[min(max(place + num_rows, 0), len(blocks) - 1)])
             self.kvscope.show_soon()
+
+    def action_event(self, direction: int) -> None:
+        self.kvscope.navigation.find_event_of_request(direction)
 
     def action_open(self) -> None:
         """Goes to the step of the chosen happening; from the block table to the chosen block."""

@@ -11,7 +11,6 @@ from textual.containers import Horizontal
 
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.screens.place import LIST_KEYS, Place
-from kvscope.tui.view.events import next_event_of_request
 from kvscope.tui.view.layout import NARROW_COLUMNS, SHORT_ROWS
 from kvscope.tui.widgets.jump_panel import JumpPanel
 from kvscope.tui.widgets.lines_view import LinesView
@@ -107,16 +106,7 @@ class WhyScreen(Place):
         self.show()
 
     def action_event(self, direction: int) -> None:
-        """Goes to what happened to this request next, whatever kinds of events are chosen elsewhere."""
-        model = self.model
-        if model.timeline is None or model.selected_id is None:
-            return
-        found = next_event_of_request(model.timeline, model.selected_id, model.wanted_step, direction)
-        if found is None:
-            where = "after" if direction > 0 else "before"
-            self.kvscope.say(f"nothing happens to {model.selected_id} {where} step {model.wanted_step}")
-        else:
-            self.kvscope.navigation.move_to(found)
+        self.kvscope.navigation.find_event_of_request(direction)
 
     def click_beside(self, view: LinesView, column: int) -> None:
         if view is self.history:

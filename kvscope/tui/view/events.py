@@ -132,6 +132,7 @@ def next_event_of_request(timeline: Timeline, request_id: str, step: int, direct
             | ev.RequestFinished
             | ev.RequestAborted,
         )
+        and event.request_id == request_id  # not that another one was preempted for it
     ]
     if row.first_token_step is not None:
         steps.append(row.first_token_step)
