@@ -1,47 +1,32 @@
-"""Reads a recording's tables, trusting nothing: the only place where a reader meets SQL.
+"""Reads the steps of a recording, trusting nothing: rows become events again.
 
-Opens read-only, checks that the file is a recording of a version that this build reads, and turns every kind of damage
-into a `RecordingError` of one line. Nothing here grows with the length of the recording.
+Nothing here grows with the length of the recording.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import struct
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kvscope import events as ev
-from kvscope.errors import RecordingError, UsageError
+from kvscope.errors import RecordingError
 from kvscope.recording import layouts as at
 from kvscope.recording.packing import MAX_VALUE, pack_one, some_token_ids, unpack, unpack_token_ids
 from kvscope.recording.row_types import SampledRow, StepFigures
 from kvscope.recording.rows import decode_events
-from kvscope.recording.schema import APPLICATION_ID, FORMAT_VERSION
-from kvscope.replay.opening import MAKE_ONE, connect, is_alive, no_recording
+from kvscope.replay.numbered_tables import NumberedTables
 from kvscope.replay.step_chunk import StepChunk
-from kvscope.replay.upgrades import upgraded_copy
-
-_MAX_VALUE_BYTES = 1 << 28
-"""No single value of a recording is as long as 256 MiB."""
 
 _STEPS_A_CHUNK = 128
 _ARRIVED = at.KIND_OF[ev.RequestArrived]
-_MAX_REMEMBERED = 1 << 16
-"""Entries of a cache before it starts anew."""
-
 _EVENT_COLUMNS = "seq, kind, request, block, a, b, data, hashes"
 _FIGURE_COLUMNS = "step, token_budget, time_ns, schedule_ns, forward_ns, sample_ns, update_ns, record_ns, num_events"
-_ARRIVAL_COLUMNS = (
-    "request_id, max_tokens, arrival_time, priority, cache_salt, lora_name, prompt, sampling, stop_token_ids, "
-    "arrival_ns, template_ns, tokenize_ns"
-)
 
 _DAMAGE = (
     LookupError,
@@ -56,111 +41,8 @@ _DAMAGE = (
 """What decoding makes of a damaged row."""
 
 
-class RecordingFile:
+class RecordingFile(NumberedTables):
     """One recording, opened for reading."""
-
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Takes over the connection. Raises `RecordingError` where it leads to no recording."""
-        self.path = path
-        self._connection = connection
-        self._names: dict[int, str] = {}
-        self._lists: dict[int, tuple[int, str]] = {}
-        self._requests_of: dict[int, tuple[str, ...]] = {}
-        self._protect()
-        self._check()
-
-    @classmethod
-    def open(cls, path: Path) -> RecordingFile:
-        """Opens the file read-only. Raises `RecordingError`."""
-        if not path.exists():
-            raise RecordingError(f"there is no file {path}: check the path, or make a recording with {MAKE_ONE}")
-        if path.is_dir():
-            raise RecordingError(f"{path} is a folder; name a recording in it")
-        file = cls(path, connect(path))
-        if file.format_version < FORMAT_VERSION:
-            copy = upgraded_copy(file._connection, file.format_version)
-            file.close()
-            return cls(path, copy)
-        return file
-
-    def _protect(self) -> None:
-        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
-        self._run("PRAGMA trusted_schema = OFF")
-
-    def _check(self) -> None:
-        if self.one("PRAGMA application_id") != (APPLICATION_ID,):
-            raise RecordingError(f"{self.path} is a SQLite database, but no recording of kvscope")
-        version = self.meta("format_version") or ""
-        if not version.isdecimal():
-            raise RecordingError(f"{self.path} is no complete recording: its table `meta` names no format version")
-        self.format_version = int(version)
-        if self.format_version > FORMAT_VERSION:
-            raise RecordingError(
-                f"{self.path} has format {version}, this kvscope reads up to {FORMAT_VERSION}: "
-                f"it was made by kvscope {self.meta('kvscope_version')}, use that or a newer one"
-            )
-
-    # --- SQL ----------------------------------------------------------------------------------------------------------
-
-    def _run(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
-        try:
-            return self._connection.execute(sql, parameters)
-        except UnicodeEncodeError as error:
-            raise _no_text(error) from error
-        except (sqlite3.Error, UnicodeError) as error:
-            raise self._damaged(error) from error
-
-    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Returns all rows of a query. Raises `RecordingError` for whatever SQLite says."""
-        try:
-            return self._connection.execute(sql, parameters).fetchall()
-        except UnicodeEncodeError as error:
-            raise _no_text(error) from error
-        except (sqlite3.Error, UnicodeError) as error:
-            raise self._damaged(error) from error
-
-    def one(self, sql: str, parameters: Sequence[object] = ()) -> tuple[Any, ...] | None:
-        """Returns the first row, None where there is none."""
-        return next(iter(self.rows(sql, parameters)), None)
-
-    def integer(self, value: object) -> int | None:
-        """Returns a figure that may be missing. Raises `RecordingError` where it is something else."""
-        if value is None or isinstance(value, int):
-            return value
-        raise self._damaged(TypeError(f"{value!r:.40} stands where a number belongs"))
-
-    def _damaged(self, error: Exception) -> RecordingError:
-        return RecordingError(no_recording(self.path, error))
-
-    def close(self) -> None:
-        """Closes the file. Where its writer left it in WAL mode and is gone, makes it one file again."""
-        self._connection.close()
-
-    # --- the recording as a whole -------------------------------------------------------------------------------------
-
-    def meta(self, key: str) -> str | None:
-        """Returns an entry of the table `meta`."""
-        row = self.one("SELECT value FROM meta WHERE key = ?", (key,))
-        return None if row is None or row[0] is None else str(row[0])
-
-    def config(self) -> ev.EngineConfigured | None:
-        """Returns the engine's settings, None where it has not configured itself yet."""
-        text = self.meta("config")
-        if text is None:
-            return None
-        try:
-            return msgspec.json.decode(text, type=ev.EngineConfigured)
-        except msgspec.MsgspecError as error:
-            raise self._damaged(error) from error
-
-    def last_step(self) -> int:
-        """Returns the last step, -1 where there is none."""
-        row = self.one("SELECT max(step) FROM steps")
-        return -1 if row is None or row[0] is None else int(row[0])
-
-    def has_writer(self) -> bool:
-        """Returns True while somebody may still add steps."""
-        return self.meta("closed") != "1" and is_alive(self.meta("writer"))
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -199,7 +81,7 @@ class RecordingFile:
             chunk = StepChunk(
                 self, {row.step: row for row in figures}, {row[0]: SampledRow(*row[1:]) for row in sampled}
             )
-            self._read_lists({row[1] for row in sampled if isinstance(row[1], int)})
+            self.read_lists({row[1] for row in sampled if isinstance(row[1], int)})
             chunk.read_arrivals([row[3] for row in rows if row[2] == _ARRIVED and isinstance(row[3], int)])
             events_of: dict[int, list[ev.Event]] = defaultdict(list)
             for step, step_rows in groupby(rows, itemgetter(0)):
@@ -251,79 +133,6 @@ class RecordingFile:
             for event in self._decode(chunk, row[0], [row]):
                 yield row[0], event
 
-    def checkpoint_before(self, step: int) -> tuple[int, int | None] | None:
-        """Returns step and base of the last checkpoint that lies before a step."""
-        row = self.one("SELECT step, base_step FROM checkpoints WHERE step < ? ORDER BY step DESC LIMIT 1", (step,))
-        return None if row is None else (row[0], row[1])
-
-    def checkpoint_steps(self) -> list[tuple[int, int | None]]:
-        """Returns step and base of all checkpoints, in order."""
-        return [(row[0], row[1]) for row in self.rows("SELECT step, base_step FROM checkpoints ORDER BY step")]
-
-    def checkpoint(self, step: int) -> bytes:
-        """Returns a checkpoint's bytes."""
-        row = self.one("SELECT state FROM checkpoints WHERE step = ?", (step,))
-        if row is None or not isinstance(row[0], bytes):
-            raise RecordingError(f"{self.path} lacks the checkpoint of step {step}, which others refer to")
-        return row[0]
-
-    # --- requests and tokens ------------------------------------------------------------------------------------------
-
-    def name_of(self, number: int) -> str:
-        """Returns a request's id."""
-        name = self._names.get(number)
-        return self.names_of((number,))[number] if name is None else name
-
-    def names_of(self, numbers: Collection[int]) -> Mapping[int, str]:
-        """Returns the ids of requests, among others."""
-        missing = [number for number in numbers if number not in self._names]
-        if missing:
-            if len(self._names) > _MAX_REMEMBERED:
-                self._names = {}
-                missing = list(numbers)
-            low, high = min(missing), max(missing)
-            if high - low > 4 * len(missing) + 1000:  # far apart: one by one
-                for number in missing:
-                    self._names.update(self.rows("SELECT number, request_id FROM requests WHERE number = ?", (number,)))
-            else:
-                sql = "SELECT number, request_id FROM requests WHERE number BETWEEN ? AND ?"
-                self._names.update(self.rows(sql, (low, high)))
-        return self._names
-
-    def _read_lists(self, list_ids: Collection[int]) -> None:
-        """Reads lists of requests together, as far as they are not known."""
-        missing = [list_id for list_id in list_ids if list_id not in self._lists]
-        if len(missing) > 1:
-            if len(self._lists) > 1024:
-                self._lists = {}
-            marks = ", ".join("?" * len(missing))
-            sql = f"SELECT id, first_request, offsets FROM request_lists WHERE id IN ({marks})"
-            self._lists.update((row[0], (row[1], row[2])) for row in self.rows(sql, missing))
-
-    def list_of(self, list_id: int) -> tuple[int, str]:
-        """Returns a list of requests as stored: the first number, and packed offsets to it."""
-        known = self._lists.get(list_id)
-        if known is None:
-            row = self.one("SELECT first_request, offsets FROM request_lists WHERE id = ?", (list_id,))
-            if row is None:
-                raise RecordingError(f"{self.path} lacks the list {list_id} of requests")
-            if len(self._lists) > 1024:
-                self._lists = {}
-            known = self._lists[list_id] = (row[0], row[1])
-        return known
-
-    def requests_of(self, list_id: int) -> tuple[str, ...]:
-        """Returns a list of requests as ids."""
-        known = self._requests_of.get(list_id)
-        if known is None:
-            first, offsets = self.list_of(list_id)
-            numbers = [first + offset for offset in unpack(offsets)]
-            names = self.names_of(numbers)
-            if len(self._requests_of) > 1024:
-                self._requests_of = {}
-            known = self._requests_of[list_id] = tuple([names[number] for number in numbers])
-        return known
-
     def prompt_of(self, number: int) -> tuple[int, ...]:
         """Returns a request's prompt tokens."""
         row = self.one("SELECT token_ids FROM prompt_tokens WHERE request = ?", (number,))
@@ -341,18 +150,6 @@ class RecordingFile:
                     return event.prompt_token_ids
         raise RecordingError(f"{self.path} lacks the prompt tokens of request {self.name_of(number)}")
 
-    def arrival_rows(self, numbers: Sequence[int]) -> tuple[dict[int, tuple[Any, ...]], dict[int, bytes]]:
-        """Returns the rows of requests and their packed prompts, both by number, as far as they are there."""
-        requests: dict[int, tuple[Any, ...]] = {}
-        prompts: dict[int, bytes] = {}
-        for begin in range(0, len(numbers), 500):
-            some = numbers[begin : begin + 500]
-            marks = ", ".join("?" * len(some))
-            found = self.rows(f"SELECT number, {_ARRIVAL_COLUMNS} FROM requests WHERE number IN ({marks})", some)
-            requests.update((row[0], row[1:]) for row in found)
-            prompts.update(self.rows(f"SELECT request, token_ids FROM prompt_tokens WHERE request IN ({marks})", some))
-        return requests, prompts
-
     def arrival_of(
         self,
         number: int,
@@ -362,7 +159,8 @@ class RecordingFile:
     ) -> ev.RequestArrived:
         """Returns the event of a request's arrival; `row` and `packed_prompt` where they were read already."""
         if row is None:
-            row = self.one(f"SELECT {_ARRIVAL_COLUMNS} FROM requests WHERE number = ?", (number,))
+            rows, prompts = self.arrival_rows((number,))
+            row, packed_prompt = rows.get(number), prompts.get(number)
         if row is None:
             raise RecordingError(f"{self.path} lacks the request with number {number}")
         name, max_tokens, time, priority, salt, lora, prompt, sampling, stops, *times_ns = row
@@ -419,20 +217,23 @@ class RecordingFile:
                     before = sum(counts[:place])
                     yield step, event.token_ids[before : before + counts[place]]
 
-    def token_bytes(self, token_ids: Collection[int]) -> dict[int, bytes]:
-        """Returns what the tokens stand for, of those that have a text."""
-        found: dict[int, bytes] = {}
-        distinct = [token_id for token_id in set(token_ids) if abs(token_id) < 1 << 62]
-        for begin in range(0, len(distinct), 500):
-            some = distinct[begin : begin + 500]
-            marks = ", ".join("?" * len(some))
-            found.update(self.rows(f"SELECT token_id, bytes FROM tokens WHERE token_id IN ({marks})", some))
-        return found
+    # --- checkpoints --------------------------------------------------------------------------------------------------
 
+    def checkpoint_before(self, step: int) -> tuple[int, int | None] | None:
+        """Returns step and base of the last checkpoint that lies before a step."""
+        row = self.one("SELECT step, base_step FROM checkpoints WHERE step < ? ORDER BY step DESC LIMIT 1", (step,))
+        return None if row is None else (row[0], row[1])
 
-def _no_text(error: UnicodeEncodeError) -> UsageError:
-    """Returns what is wrong with a name that was looked for: the command line is no UTF-8."""
-    return UsageError(f"{error.object!r} has bytes that are no UTF-8 text: nothing in a recording is called so")
+    def checkpoint_steps(self) -> list[tuple[int, int | None]]:
+        """Returns step and base of all checkpoints, in order."""
+        return [(row[0], row[1]) for row in self.rows("SELECT step, base_step FROM checkpoints ORDER BY step")]
+
+    def checkpoint(self, step: int) -> bytes:
+        """Returns a checkpoint's bytes."""
+        row = self.one("SELECT state FROM checkpoints WHERE step = ?", (step,))
+        if row is None or not isinstance(row[0], bytes):
+            raise RecordingError(f"{self.path} lacks the checkpoint of step {step}, which others refer to")
+        return row[0]
 
 
 def _place_in(packed: str, number: int) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kvscope.errors import KvscopeError, RecordingError
 from kvscope.recording import schema
-from kvscope.replay import open_recording, recording_file, upgrades
+from kvscope.replay import open_recording, recording_database, upgrades
 from kvscope.replay.dump import dump_steps
 from tests.golden import golden_runs
 from tests.recording.runs import golden_steps, record
@@ -91,7 +91,7 @@ def test_an_older_format_is_upgraded_in_a_copy(tmp_path: Path, monkeypatch: pyte
         copy.execute("ALTER TABLE steps RENAME COLUMN budget TO token_budget")
 
     newest = schema.FORMAT_VERSION + 1
-    monkeypatch.setattr(recording_file, "FORMAT_VERSION", newest)
+    monkeypatch.setattr(recording_database, "FORMAT_VERSION", newest)
     monkeypatch.setattr(upgrades, "FORMAT_VERSION", newest)
     monkeypatch.setattr(upgrades, "UPGRADES", {schema.FORMAT_VERSION: rename})
     with open_recording(path) as replay:

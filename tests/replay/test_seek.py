@@ -375,3 +375,15 @@ def test_a_block_that_was_lost_stays_lost_over_a_checkpoint() -> None:
         touched = ev.BlockTouched(request_id=loser.request_id, block_ids=(lost,), ref_cnts=(1,))
         with pytest.raises(StateError, match=f"block {lost} is hit, but stands neither"):
             books.apply(touched)
+
+
+def test_a_checkpoint_whose_owners_have_no_names_is_damaged() -> None:
+    """The row of a request that computed a published block is missing."""
+    state = folded("rand1000")[20]
+    assert state.config is not None
+    live = {request_id for request_id in state.requests if request_id not in state.ended_ids}
+    owner = next(origin for _, (origin, _) in state.cached_from.items() if origin not in live)
+    data, _ = encode_complete(state, lambda request_id: int(request_id[1:]) + 1)
+    names = {number + 1: f"r{number:02}" for number in range(100) if f"r{number:02}" != owner}
+    with pytest.raises(RecordingError, match=f"a checkpoint of the recording is damaged .{int(owner[1:]) + 1}"):
+        decode_checkpoint(data, state.config, lambda _: names)
