@@ -44,7 +44,9 @@ def assert_shadow(scheduler: Scheduler, state: EngineState) -> None:
     assert state.block_hashes == {
         block_id: int.from_bytes(block_hash[:8], "big") for block_id, block_hash in pool.block_hashes.items()
     }
-    assert {block_id: owner for block_id, (owner, _) in state.cached_from.items()} == pool.computed_by
+    assert {block_id: owner for block_id, (owner, _) in state.cached_from.items()} == {
+        block_id: owner for block_id, owner in enumerate(pool.computed_by) if owner is not None
+    }
     groups = {id(group): list(group) for group in state.duplicate_groups.values()}
     assert sorted(groups.values()) == sorted(
         list(entry) for entry in pool.cached_blocks.values() if isinstance(entry, dict)

@@ -46,8 +46,8 @@ class BlockPool:
         """The published blocks' hashes."""
         self.cached_blocks: dict[bytes, int | dict[int, None]] = {}
         """The blocks of each hash: one, or several in the order in which they were published."""
-        self.computed_by: dict[int, str] = {}
-        """The request that published each cached block."""
+        self.computed_by: list[str | None] = [None] * num_gpu_blocks
+        """By block id, the request that published it; None where it is not cached."""
 
     @property
     def num_free_blocks(self) -> int:
@@ -122,10 +122,11 @@ class BlockPool:
         not merged: block tables only ever grow.
         """
         self.block_hashes.update(zip(block_ids, block_hashes, strict=True))
-        self.computed_by.update(dict.fromkeys(block_ids, request_id))
+        computed_by = self.computed_by
         first_of = self.cached_blocks.setdefault
         firsts = []
         for block_id, block_hash in zip(block_ids, block_hashes, strict=True):
+            computed_by[block_id] = request_id
             entry = first_of(block_hash, block_id)
             firsts.append(NULL_BLOCK if entry == block_id else self._add_duplicate(block_id, block_hash))
         return firsts
@@ -140,10 +141,10 @@ class BlockPool:
 
     def uncache(self, block_ids: Sequence[int]) -> list[bytes]:
         """Takes back the blocks' publication and returns the hashes they had."""
-        cached_blocks = self.cached_blocks
+        cached_blocks, computed_by = self.cached_blocks, self.computed_by
         block_hashes = [self.block_hashes.pop(block_id) for block_id in block_ids]
         for block_id, block_hash in zip(block_ids, block_hashes, strict=True):
-            del self.computed_by[block_id]
+            computed_by[block_id] = None
             entry = cached_blocks.pop(block_hash)
             if isinstance(entry, dict):
                 del entry[block_id]

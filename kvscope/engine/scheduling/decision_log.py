@@ -89,9 +89,9 @@ class DecisionLog:
             )
 
     def admitted(
-        self, request: Request, num_new_tokens: int, hit_block_ids: Sequence[int], computed_by: Mapping[int, str]
+        self, request: Request, num_new_tokens: int, hit_block_ids: Sequence[int], computed_by: Sequence[str | None]
     ) -> None:
-        """`computed_by` names the request that had computed each hit block."""
+        """`computed_by` names, by block id, the request that had computed each hit block."""
         if not self._events.is_recording:
             return
         num_hit_tokens = len(hit_block_ids) * self._block_size

@@ -66,7 +66,8 @@ def _restore_pool(scheduler: Scheduler, standing: Standing) -> None:
     pool.ref_cnts = [*state.ref_cnts, *[0] * (num_wanted - num_recorded)]
     pool.free_queue = OrderedDict.fromkeys([*state.free_queue, *range(num_recorded, num_wanted)])
     pool.block_hashes = dict(standing.block_hashes)
-    pool.computed_by = {block_id: state.cached_from[block_id][0] for block_id in standing.block_hashes}
+    for block_id in standing.block_hashes:
+        pool.computed_by[block_id] = state.cached_from[block_id][0]
     cached = pool.cached_blocks
     for block_id, block_hash in standing.block_hashes.items():
         group = state.duplicate_groups.get(block_id)
