@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,7 +47,8 @@ def live(
     starter = EngineStarter(recorded_to(engine, datetime.datetime.now()))
     try:
         run_screen(starter.current.client, config, is_chat=chat, owns_engine=True, starter=starter)
-        _say_how_it_ended(starter.started)
+        with _without_interrupts():
+            _say_how_it_ended(starter.started)
     finally:
         for started in starter.started:
             started.client.disconnect()
@@ -76,6 +78,16 @@ def run_screen(
     )
 
 
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Goes on at ctrl+c: it has left the screen, the engine is ending, and its recording is to become one file."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _say_how_it_ended(engines: Sequence[StartedEngine]) -> None:
     """Says where each engine's recording is. Raises `EngineError` where the last one has failed."""
     for engine in engines[:-1]:
@@ -99,8 +111,8 @@ def _say_where_it_is_recorded(engine: StartedEngine) -> None:
         num_left = status.num_running + status.num_waiting + status.num_submitted
         what = f"finishes {count(num_left, 'request')} and ends" if num_left else "is ending"
         _tell(f"the engine {what} (kvscope attach shows it)")
-    else:
-        tidy(engine.recording)  # the screen may have held it open while the engine closed it
+    # The screen may have held it open while the engine closed it; where the engine still has it, it closes it last.
+    tidy(engine.recording)
     _tell(f"recorded in {engine.recording}")
 
 

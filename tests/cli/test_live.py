@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 
+from kvscope.cli import live
+from kvscope.control import EngineStatus
 from kvscope.session.runtime_folder import RUNTIME_FOLDER_VARIABLE, EngineCard, running_engines
 from tests.cli.command_line import CommandLine
 from tests.cli.terminal import KVSCOPE, Terminal
@@ -145,3 +151,34 @@ def test_the_doctor_names_versions_folders_and_what_is_missing(
     ill = kvscope("doctor")
     assert ill.exit_code == 1
     assert "missing: no_such_package_here. pip install 'kvscope[engine]'" in ill.out
+
+
+def test_further_interrupts_do_not_keep_a_recording_from_becoming_one_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine takes longer to end than it is waited for; what it has closed already is made one file."""
+    path = tmp_path / "r.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE t (a)")
+    copies = {end: path.with_name(path.name + end).read_bytes() for end in ("", "-wal", "-shm")}
+    connection.close()
+    for end, content in copies.items():  # as a writer leaves it that could not switch back
+        path.with_name(path.name + end).write_bytes(content)
+
+    def wait(timeout: float) -> NoReturn:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise subprocess.TimeoutExpired("engine", timeout)
+
+    status = EngineStatus(phase="stopped", recording=str(path))
+    spawned = SimpleNamespace(process=SimpleNamespace(wait=wait))
+    engine: Any = SimpleNamespace(client=SimpleNamespace(status=status), spawned=spawned, recording=path)
+    before = signal.getsignal(signal.SIGINT)
+    with live._without_interrupts():
+        live._say_how_it_ended([engine])
+    assert signal.getsignal(signal.SIGINT) is before
+    assert [file.name for file in tmp_path.iterdir()] == ["r.db"]
+    assert capsys.readouterr().err.splitlines() == [
+        "the engine is ending (kvscope attach shows it)",
+        f"recorded in {path}",
+    ]
