@@ -58,7 +58,7 @@ async def test_over_the_timeline_it_goes_through_time_and_the_focus_stays(notche
 
 async def test_a_notch_is_a_column_of_the_timeline_and_ctrl_zooms() -> None:
     app = scenes.screen(scenes.preemption()[0])
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=(76, 24)) as pilot:
         await pilot.press("colon", *"64", "enter")
         await settle(pilot)
         await turn(pilot, "#timeline", 1, control=True)

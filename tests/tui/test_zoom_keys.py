@@ -13,9 +13,7 @@ from tests.tui.scenes import settle
     ("last_step", "num_columns", "expected"),
     [(100, 101, 1), (101, 101, 2), (201, 101, 2), (202, 101, 5), (999_999, 107, 10_000), (999_999, 1, 1), (0, 1, 1)],
 )
-def test_so_many_steps_a_column_that_the_run_fits(
-    last_step: int, num_columns: int, expected: int
-) -> None:
+def test_so_many_steps_a_column_that_the_run_fits(last_step: int, num_columns: int, expected: int) -> None:
     assert fitting_zoom(0, last_step, num_columns) == expected
 
 
