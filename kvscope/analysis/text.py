@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rich.cells import cell_len
 
@@ -47,8 +48,12 @@ def _glyph(char: str) -> str:
     return f"‹U+{ord(char):04X}›"
 
 
+@lru_cache(maxsize=1 << 13)
 def cell_width(text: str) -> int:
-    """Returns how many terminal cells the text takes: 2 for CJK and emoji, 0 for combining marks."""
+    """Returns how many terminal cells the text takes: 2 for CJK and emoji, 0 for combining marks.
+
+    Remembered: a screen asks for two thousand a key, most of them the same as before.
+    """
     return len(text) if text.isascii() else cell_len(text)
 
 

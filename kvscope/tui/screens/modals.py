@@ -40,7 +40,9 @@ def keys_of(screen: Screen[Any]) -> Keys:
 def say_in(view: LinesView, text: str, role: str) -> None:
     """Shows a text under the line that it is about, in as many rows as it needs."""
     rows = wrap((WordSpan(bounded(text)),), max(view.size.width, 20))[:MAX_MESSAGE_ROWS]
-    view.styles.height = max(len(rows), 1)
+    height = max(len(rows), 1)
+    if view.size.height != height:  # a style that is set lays everything out anew, also where it says the same
+        view.styles.height = height
     view.set_lines([tuple(Span(span.text, role) for span in row) for row in rows])
 
 

@@ -70,7 +70,7 @@ def step_target(step: int, said: words.Sentence | None = None) -> Target:
 
 def line_width(line: Iterable[Span]) -> int:
     """Returns the width in cells."""
-    return sum(cell_width(span.text) for span in line)
+    return sum(map(cell_width, map(_TEXT, line)))
 
 
 def fit(text: str, width: int, ellipsis: str = "…") -> str:
