@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from rich.console import RenderableType
 from textual.await_complete import AwaitComplete
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen
 
+from kvscope.tui.dimming import DimmedScreen
 from kvscope.tui.wheel import HearsWheel
 
 T = TypeVar("T")
@@ -26,3 +29,8 @@ class ClosesOnce(HearsWheel[T]):
 
 class Modal(ClosesOnce[T], ModalScreen[T]):
     """What opens above a place."""
+
+    def render(self) -> RenderableType:
+        """Returns the place below, dimmed."""
+        found = super().render()
+        return DimmedScreen(found.screen, found.color) if isinstance(found, BackgroundScreen) else found

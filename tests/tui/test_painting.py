@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from rich.control import Control
+from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
+from textual.color import Color
 from textual.pilot import Pilot
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
 from textual.strip import Strip
 
@@ -18,6 +22,7 @@ from kvscope.analysis.text import cell_width
 from kvscope.replay import MemoryTimeline
 from kvscope.session.bench_terminal import PaintedScreen
 from kvscope.tui.app import KvscopeApp
+from kvscope.tui.dimming import DimmedScreen
 from kvscope.tui.painting import PiecesUpdate
 from kvscope.tui.view.changes import Change, change_of
 from kvscope.tui.view.lines import Line, Span
@@ -233,3 +238,12 @@ def line(*texts: str) -> tuple[Span, ...]:
 )
 def test_the_part_of_a_row_that_changed(old: tuple[Span, ...], new: tuple[Span, ...], change: Change) -> None:
     assert change_of(old, new, 10) == change
+
+
+def test_a_screen_below_is_dimmed_as_textual_does_it() -> None:
+    styles = [None, Style(), Style(color="#C9D1D9"), Style(color="red", bgcolor="#0F141A", bold=True), Style(bold=True)]
+    segments = [Segment(f"text {number}", style) for number, style in enumerate(styles * 2)]
+    segments.append(Control.home().segment)
+    for color in (Color(15, 20, 26, 0.4), Color(200, 20, 26, 0.9), Color(0, 0, 0, 0.0)):
+        plain = list(BackgroundScreen.process_segments(segments, color))
+        assert list(DimmedScreen.process_segments(segments, color)) == plain
