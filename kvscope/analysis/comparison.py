@@ -134,7 +134,7 @@ def _request_pair(request_id: str, one: RequestFigures | None, other: RequestFig
         num_preemptions=pair(lambda request: len(request.preempted_steps)),
         num_recomputed_tokens=pair(lambda request: request.num_recomputed_tokens),
         num_hit_tokens=pair(lambda request: request.num_hit_tokens),
-        num_output_tokens=pair(lambda request: len(request.token_steps)),
+        num_output_tokens=pair(lambda request: request.num_output_tokens),
     )
 
 

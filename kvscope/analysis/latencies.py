@@ -10,15 +10,46 @@ In steps, a request that arrives before step 7 and samples in it has a TTFT of 1
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from kvscope.analysis.request_figures import RequestFigures
+from kvscope.analysis.percentiles import Counted
+from kvscope.analysis.request_figures import RequestFigures, TokenSteps
 from kvscope.analysis.run_figures import RunFigures
 
 Unit = Literal["ns", "steps"]
+
+
+class Gaps(Collection[int]):
+    """The gaps between the tokens of a request, worked out when they are asked for: they may be many."""
+
+    __slots__ = ("ends", "first_step", "steps")
+
+    def __init__(self, steps: TokenSteps, ends: Sequence[int] | None, first_step: int) -> None:
+        """`ends`: the ends of the steps from the first one on in ns; None where the gaps are in steps."""
+        self.steps, self.ends, self.first_step = steps, ends, first_step
+
+    def __len__(self) -> int:
+        return max(len(self.steps) - 1, 0)
+
+    def __iter__(self) -> Iterator[int]:
+        return (self.gap(earlier, later) for earlier, later in pairwise(self.steps))
+
+    def __contains__(self, gap: object) -> bool:
+        return any(gap == own for own in self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Iterable) and tuple(self) == tuple(other)
+
+    def gap(self, earlier: int, later: int) -> int:
+        """Returns the time between two steps."""
+        if self.ends is None:
+            return later - earlier
+        return self.ends[later - self.first_step] - self.ends[earlier - self.first_step]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +62,7 @@ class RequestLatency:
     queue: int | None
     ttft: int | None
     end_to_end: int | None
-    itls: tuple[int, ...]
+    itls: Gaps | tuple[int, ...]
 
 
 def unit_of(figures: RunFigures) -> Unit:
@@ -49,31 +80,64 @@ def latencies(figures: RunFigures, unit: Unit, request_ids: Iterable[str] | None
 def _in_ns(figures: RunFigures, request: RequestFigures) -> RequestLatency:
     first, starts, ends = figures.steps.first_step, figures.steps.start_ns, figures.steps.end_ns
     ready_ns = request.arrival_ns + request.template_ns + request.tokenize_ns
-    times = [ends[step - first] for step in request.token_steps]
-    admitted, finished = request.first_admitted_step, request.finished_step
+    admitted, finished, token = request.first_admitted_step, request.finished_step, request.first_token_step
     return RequestLatency(
         request_id=request.request_id,
         input_processing=request.template_ns + request.tokenize_ns,
         queue=None if admitted is None else max(starts[admitted - first] - ready_ns, 0),
-        ttft=times[0] - request.arrival_ns if times else None,
+        ttft=None if token is None else ends[token - first] - request.arrival_ns,
         end_to_end=ends[finished - first] - request.arrival_ns
         if _has_ended(request) and finished is not None
         else None,
-        itls=tuple(later - earlier for earlier, later in pairwise(times)),
+        itls=Gaps(request.token_steps, ends, first),
     )
 
 
 def _in_steps(figures: RunFigures, request: RequestFigures) -> RequestLatency:
-    admitted, finished, tokens = request.first_admitted_step, request.finished_step, request.token_steps
+    admitted, finished, token = request.first_admitted_step, request.finished_step, request.first_token_step
     arrival = request.arrival_step
     return RequestLatency(
         request_id=request.request_id,
         input_processing=0,
         queue=None if admitted is None else admitted - arrival,
-        ttft=tokens[0] - arrival + 1 if tokens else None,
+        ttft=None if token is None else token - arrival + 1,
         end_to_end=finished - arrival + 1 if _has_ended(request) and finished is not None else None,
-        itls=tuple(later - earlier for earlier, later in pairwise(tokens)),
+        itls=Gaps(request.token_steps, None, 0),
     )
+
+
+def all_gaps(times: Iterable[RequestLatency]) -> Counted:
+    """Returns the gaps of these requests together. Those of steps on end are counted by step, not looked at one by one:
+    all that decode in two of them have the same gap there."""
+    counts: Counter[int] = Counter()
+    by_clock: dict[tuple[int, int], tuple[Gaps, Counter[int]]] = {}
+    for time in times:
+        gaps = time.itls
+        if not isinstance(gaps, Gaps):
+            counts.update(gaps)
+            continue
+        _, changes = by_clock.setdefault((id(gaps.ends), gaps.first_step), (gaps, Counter()))
+        last: int | None = None
+        for first, length in gaps.steps.stretches():
+            if last is not None:
+                counts[gaps.gap(last, first)] += 1
+            if length > 1:
+                changes[first + 1] += 1
+                changes[first + length] -= 1
+            last = first + length - 1
+    values, numbers = array("q", counts.keys()), array("q", counts.values())
+    for gaps, changes in by_clock.values():
+        num_requests = 0
+        for begin, end in pairwise(sorted(changes)):
+            num_requests += changes[begin]
+            if num_requests and gaps.ends is None:
+                values.append(1)
+                numbers.append(num_requests * (end - begin))
+            elif num_requests:
+                for step in range(begin, end):
+                    values.append(gaps.gap(step - 1, step))
+                    numbers.append(num_requests)
+    return Counted(values, numbers)
 
 
 def _has_ended(request: RequestFigures) -> bool:

@@ -3,7 +3,45 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+
+class TokenSteps:
+    """The step of each output token, in order. Steps on end with one token each are stored as two numbers."""
+
+    __slots__ = ("_firsts", "_lengths")
+
+    def __init__(self) -> None:
+        self._firsts: array[int] = array("q")
+        self._lengths: array[int] = array("q")
+
+    def append(self, step: int, num_steps: int = 1) -> None:
+        """Adds a token for each of so many steps, from this one on."""
+        if self._firsts and step == self._firsts[-1] + self._lengths[-1]:
+            self._lengths[-1] += num_steps
+        else:
+            self._firsts.append(step)
+            self._lengths.append(num_steps)
+
+    def __len__(self) -> int:
+        return sum(self._lengths)
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    def __iter__(self) -> Iterator[int]:
+        for first, length in self.stretches():
+            yield from range(first, first + length)
+
+    @property
+    def first(self) -> int | None:
+        """The step of the first token."""
+        return self._firsts[0] if self._firsts else None
+
+    def stretches(self) -> Iterator[tuple[int, int]]:
+        """Yields `(first step, number of steps)`; several tokens of one step are a stretch of length 1 each."""
+        return zip(self._firsts, self._lengths, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +72,8 @@ class RequestFigures:
     tokenize_ns: int
     admissions: list[Admission] = field(default_factory=list)
     preempted_steps: list[int] = field(default_factory=list)
-    token_steps: array[int] = field(default_factory=lambda: array("q"))
-    """The step of each output token."""
+    token_steps: TokenSteps = field(default_factory=TokenSteps)
+    num_output_tokens: int = 0
     num_lost_tokens: int = 0
     """Computed tokens that its preemptions threw away."""
     num_recomputed_tokens: int = 0
@@ -49,7 +87,7 @@ class RequestFigures:
     @property
     def num_tokens(self) -> int:
         """Prompt and output, at the end of the run."""
-        return self.num_prompt_tokens + len(self.token_steps)
+        return self.num_prompt_tokens + self.num_output_tokens
 
     @property
     def first_admitted_step(self) -> int | None:
@@ -57,7 +95,7 @@ class RequestFigures:
 
     @property
     def first_token_step(self) -> int | None:
-        return self.token_steps[0] if self.token_steps else None
+        return self.token_steps.first
 
     @property
     def num_hit_tokens(self) -> int:

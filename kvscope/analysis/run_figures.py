@@ -8,97 +8,15 @@ A token exists when its step's model and bookkeeping are done: its time is the e
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from kvscope import events as ev
 from kvscope.analysis.request_figures import Admission, RequestFigures
-from kvscope.analysis.step_columns import StepColumns, StepValues
+from kvscope.analysis.run_record import FIGURE_KINDS, FailedAllocation, RunFigures
+from kvscope.analysis.step_columns import StepValues
 
-FIGURE_KINDS: tuple[type[ev.Event], ...] = (
-    ev.EngineConfigured,
-    ev.RequestArrived,
-    ev.RequestRejected,
-    ev.RequestAborted,
-    ev.StepStarted,
-    ev.AllocationFailed,
-    ev.AdmissionEnded,
-    ev.PrefixCacheHit,
-    ev.RequestAdmitted,
-    ev.RequestResumed,
-    ev.RequestPreempted,
-    ev.TokensScheduled,
-    ev.TokensSampled,
-    ev.DraftsVerified,
-    ev.RequestFinished,
-    ev.StepFinished,
-    ev.StepFailed,
-)
-"""The kinds that the pass needs; block events besides are counted where they are there."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedAllocation:
-    """An allocation that was refused, with its step."""
-
-    step: int
-    event: ev.AllocationFailed
-
-
-@dataclass(slots=True)
-class RunFigures:
-    """A run as figures."""
-
-    config: ev.EngineConfigured | None = None
-    requests: dict[str, RequestFigures] = field(default_factory=dict)
-    """By arrival."""
-    steps: StepColumns = field(default_factory=StepColumns)
-    stops: Counter[str] = field(default_factory=Counter)
-    """Why the waiting loop ended, in how many steps."""
-    stops_with_waiting: Counter[str] = field(default_factory=Counter)
-    """The same, of the steps after whose admissions somebody still waited."""
-    preemptions: list[tuple[int, str]] = field(default_factory=list)
-    """`(step, victim)` in order."""
-    num_rejected: int = 0
-    num_failed_steps: int = 0
-    num_empty_steps: int = 0
-    """Steps that scheduled nothing while something waited."""
-    verifications: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """How often so many drafts of a request were verified in a step and so many of them accepted."""
-    num_rolled_back_tokens: int = 0
-    """Tokens that were computed for rejected drafts, and taken back."""
-    last_failed_allocation: FailedAllocation | None = None
-    num_evicted_blocks: int = 0
-    """Only where the block events were there."""
-    num_free_blocks: int = 0
-    min_free_blocks: int | None = None
-    """The fewest free blocks that the schedule of a step left; None without block events."""
-
-    @property
-    def is_timed(self) -> bool:
-        """The engine had a clock. Scripted runs have none: their figures are in steps."""
-        return any(self.steps.forward_ns) or any(self.steps.start_ns)
-
-    @property
-    def num_steps(self) -> int:
-        return len(self.steps)
-
-    @property
-    def num_lost_tokens(self) -> int:
-        """Computed tokens that preemptions threw away."""
-        return sum(request.num_lost_tokens for request in self.requests.values())
-
-    @property
-    def num_recomputed_tokens(self) -> int:
-        """Of these, tokens that were computed a second time."""
-        return sum(request.num_recomputed_tokens for request in self.requests.values())
-
-    @property
-    def num_hit_tokens(self) -> int:
-        """Of all admissions, first ones and those after preemptions."""
-        return sum(request.num_hit_tokens for request in self.requests.values())
+__all__ = ["FIGURE_KINDS", "FailedAllocation", "FigureCollector", "RunFigures", "run_figures"]
 
 
 def run_figures(steps: Iterable[tuple[int, Sequence[ev.Event]]]) -> RunFigures:
@@ -110,10 +28,24 @@ def run_figures(steps: Iterable[tuple[int, Sequence[ev.Event]]]) -> RunFigures:
 
 
 class FigureCollector:
-    """Collects figures step by step. `figures` may be read between two steps."""
+    """Collects figures step by step. `figures` may be read between two steps.
+
+    While the same requests decode one token each, step after step, the steps are only counted: what a step costs
+    follows what changed in it, not how many requests run.
+    """
 
     def __init__(self) -> None:
-        self.figures = RunFigures()
+        self._figures = RunFigures()
+        self._scheduled_ids: tuple[str, ...] = ()
+        self._steady_ids: tuple[str, ...] = ()
+        """Who got one token each in the last step, decoded it and sampled another."""
+        self._steady_num_tokens: tuple[int, ...] = ()
+        self._steady_pairs = 0
+        """Context that was read then."""
+        self._num_uncounted = 0
+        """Steps of theirs that the requests have not been given yet, scheduled and sampled."""
+        self._first_uncounted = 0
+        self._is_scheduled_alike = self._is_all_decode = False
         self._step = -1
         self._values = StepValues()
         self._own_hits: dict[str, int] = {}
@@ -142,10 +74,16 @@ class FigureCollector:
             ev.BlockEvicted: self._evicted,
         }
 
+    @property
+    def figures(self) -> RunFigures:
+        """What the steps so far make."""
+        self._catch_up()
+        return self._figures
+
     def note_step(self, step: int, events: Sequence[ev.Event]) -> None:
         """Adds one step; steps must come in order."""
-        if not len(self.figures.steps):
-            self.figures.steps.first_step = step
+        if not len(self._figures.steps):
+            self._figures.steps.first_step = step
         self._step = step
         self._values = StepValues()
         notes = self._notes
@@ -153,20 +91,22 @@ class FigureCollector:
             note = notes.get(type(event))
             if note is not None:
                 note(event)
+        if self._is_scheduled_alike:
+            self._forget()
         values = self._values
         values.end_ns = values.start_ns + values.schedule_ns + values.forward_ns + values.sample_ns + values.update_ns
         if not values.num_scheduled_requests and values.num_waiting:
-            self.figures.num_empty_steps += 1
-        self.figures.steps.append(values)
+            self._figures.num_empty_steps += 1
+        self._figures.steps.append(values)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _configured(self, event: ev.EngineConfigured) -> None:
-        self.figures.config = event
-        self.figures.num_free_blocks = event.num_gpu_blocks - 1
+        self._figures.config = event
+        self._figures.num_free_blocks = event.num_gpu_blocks - 1
 
     def _arrived(self, event: ev.RequestArrived) -> None:
-        self.figures.requests[event.request_id] = RequestFigures(
+        self._figures.requests[event.request_id] = RequestFigures(
             request_id=event.request_id,
             arrival_step=self._step,
             num_prompt_tokens=len(event.prompt_token_ids),
@@ -180,31 +120,33 @@ class FigureCollector:
         )
 
     def _rejected(self, event: ev.RequestRejected) -> None:
-        self.figures.num_rejected += 1
+        self._figures.num_rejected += 1
 
     def _aborted(self, event: ev.RequestAborted) -> None:
-        request = self.figures.requests[event.request_id]
+        request = self._figures.requests[event.request_id]
         request.finished_step, request.finish_reason = self._step, "abort"
 
     def _hit(self, event: ev.PrefixCacheHit) -> None:
         self._own_hits[event.request_id] = event.num_own_hit_tokens
 
     def _admitted(self, event: ev.RequestAdmitted | ev.RequestResumed) -> None:
-        request = self.figures.requests[event.request_id]
+        self._forget()
+        request = self._figures.requests[event.request_id]
         own = self._own_hits.pop(event.request_id, 0)
         request.admissions.append(Admission(self._step, event.num_tokens, event.num_hit_tokens, own))
         request.num_computed_tokens = event.num_hit_tokens
 
     def _preempted(self, event: ev.RequestPreempted) -> None:
-        request = self.figures.requests[event.request_id]
+        self._forget()
+        request = self._figures.requests[event.request_id]
         request.preempted_steps.append(self._step)
         request.num_lost_tokens += event.num_lost_tokens
         request.high_water = max(request.high_water, request.num_computed_tokens)
         request.num_computed_tokens = 0
-        self.figures.preemptions.append((self._step, event.request_id))
+        self._figures.preemptions.append((self._step, event.request_id))
 
     def _finished(self, event: ev.RequestFinished) -> None:
-        request = self.figures.requests[event.request_id]
+        request = self._figures.requests[event.request_id]
         request.finished_step, request.finish_reason = self._step, event.reason
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -214,48 +156,97 @@ class FigureCollector:
         self._values.start_ns = event.time_ns
 
     def _allocation_failed(self, event: ev.AllocationFailed) -> None:
-        self.figures.last_failed_allocation = FailedAllocation(self._step, event)
+        self._figures.last_failed_allocation = FailedAllocation(self._step, event)
 
     def _admission_ended(self, event: ev.AdmissionEnded) -> None:
         self._values.num_waiting = event.num_waiting
-        self.figures.stops[event.reason] += 1
+        self._figures.stops[event.reason] += 1
         if event.num_waiting:
-            self.figures.stops_with_waiting[event.reason] += 1
+            self._figures.stops_with_waiting[event.reason] += 1
 
     def _scheduled(self, event: ev.TokensScheduled) -> None:
-        requests, values = self.figures.requests, self._values
-        prefill = decode = pairs = 0
+        values = self._values
+        values.num_scheduled_requests = len(event.request_ids)
+        self._is_scheduled_alike = (
+            bool(self._steady_ids)
+            and event.request_ids == self._steady_ids
+            and event.num_tokens == self._steady_num_tokens
+            and self._step == self._first_uncounted + self._num_uncounted
+        )
+        if self._is_scheduled_alike:
+            self._steady_pairs += len(event.request_ids)
+            values.num_decode_tokens, values.num_token_pairs = len(event.request_ids), self._steady_pairs
+        else:
+            self._forget()
+            self._schedule(event, values)
+        if self._has_blocks:
+            fewest, free = self._figures.min_free_blocks, self._figures.num_free_blocks
+            self._figures.min_free_blocks = free if fewest is None else min(fewest, free)
+
+    def _schedule(self, event: ev.TokensScheduled, values: StepValues) -> None:
+        requests = self._figures.requests
+        prefill = decode = pairs = recomputed = 0
         # `num_token_pairs` and `is_decode` written out: this loop runs for every request of every step.
         for request_id, num_tokens in zip(event.request_ids, event.num_tokens, strict=True):
             request = requests[request_id]
             before = request.num_computed_tokens
             request.num_computed_tokens = before + num_tokens
             pairs += num_tokens * before + (num_tokens * (num_tokens + 1) >> 1)
-            if before >= request.num_prompt_tokens + len(request.token_steps) - 1:
+            if before >= request.num_prompt_tokens + request.num_output_tokens - 1:
                 decode += num_tokens
             else:
                 prefill += num_tokens
             if before < request.high_water:
+                recomputed += 1
                 request.num_recomputed_tokens += min(before + num_tokens, request.high_water) - before
         values.num_prefill_tokens, values.num_decode_tokens, values.num_token_pairs = prefill, decode, pairs
-        values.num_scheduled_requests = len(event.request_ids)
-        if self._has_blocks:
-            fewest, free = self.figures.min_free_blocks, self.figures.num_free_blocks
-            self.figures.min_free_blocks = free if fewest is None else min(fewest, free)
+        is_one_each = event.num_tokens.count(1) == len(event.num_tokens)
+        self._is_all_decode = is_one_each and not prefill and not recomputed
+        self._scheduled_ids, self._steady_num_tokens, self._steady_pairs = event.request_ids, event.num_tokens, pairs
 
     def _sampled(self, event: ev.TokensSampled) -> None:
-        requests, step = self.figures.requests, self._step
-        if event.num_tokens is None:
-            for request_id in event.request_ids:
-                requests[request_id].token_steps.append(step)
+        requests, step = self._figures.requests, self._step
+        is_one_each = event.num_tokens is None
+        if self._is_scheduled_alike and is_one_each and event.request_ids == self._steady_ids:
+            self._num_uncounted += 1
+            self._is_scheduled_alike = False
             return
-        for request_id, count in zip(event.request_ids, event.num_tokens, strict=True):
-            requests[request_id].token_steps.extend([step] * count)
+        is_all_decode = self._is_all_decode
+        self._forget()
+        for request_id, count in zip(event.request_ids, event.num_tokens or (1,) * len(event.request_ids), strict=True):
+            request = requests[request_id]
+            request.num_output_tokens += count
+            for _ in range(count):
+                request.token_steps.append(step)
+        if is_all_decode and is_one_each and event.request_ids == self._scheduled_ids:
+            self._steady_ids = event.request_ids
+            self._first_uncounted, self._num_uncounted = step + 1, 0
+
+    def _catch_up(self) -> None:
+        """Gives the requests the steps that were only counted."""
+        if self._num_uncounted:
+            for request_id in self._steady_ids:
+                request = self._figures.requests[request_id]
+                request.num_computed_tokens += self._num_uncounted
+                request.num_output_tokens += self._num_uncounted
+                request.token_steps.append(self._first_uncounted, self._num_uncounted)
+            self._first_uncounted += self._num_uncounted
+            self._num_uncounted = 0
+
+    def _forget(self) -> None:
+        """Something happens to a request that others do not have in common: steps are no longer only counted."""
+        self._catch_up()
+        if self._is_scheduled_alike:  # a step that is not, or not alike, sampled
+            for request_id in self._steady_ids:
+                self._figures.requests[request_id].num_computed_tokens += 1
+        self._steady_ids = ()
+        self._is_scheduled_alike = self._is_all_decode = False
 
     def _verified(self, event: ev.DraftsVerified) -> None:
-        self.figures.requests[event.request_id].num_computed_tokens -= event.num_rolled_back
-        self.figures.verifications[event.num_drafts, event.num_accepted] += 1
-        self.figures.num_rolled_back_tokens += event.num_rolled_back
+        self._forget()
+        self._figures.requests[event.request_id].num_computed_tokens -= event.num_rolled_back
+        self._figures.verifications[event.num_drafts, event.num_accepted] += 1
+        self._figures.num_rolled_back_tokens += event.num_rolled_back
 
     def _step_finished(self, event: ev.StepFinished) -> None:
         values = self._values
@@ -263,22 +254,22 @@ class FigureCollector:
         values.update_ns, values.record_ns = event.update_ns, event.record_ns
 
     def _step_failed(self, event: ev.StepFailed) -> None:
-        self.figures.num_failed_steps += 1
+        self._figures.num_failed_steps += 1
 
     # --- blocks, where their events are there -------------------------------------------------------------------------
 
     def _allocated(self, event: ev.BlockAllocated) -> None:
         self._has_blocks = True
-        self.figures.num_free_blocks -= len(event.block_ids)
+        self._figures.num_free_blocks -= len(event.block_ids)
 
     def _touched(self, event: ev.BlockTouched) -> None:
-        self.figures.num_free_blocks -= event.ref_cnts.count(1)
+        self._figures.num_free_blocks -= event.ref_cnts.count(1)
 
     def _released(self, event: ev.BlockReleased) -> None:
-        self.figures.num_free_blocks += len(event.freed_to_head) + len(event.freed_to_tail)
+        self._figures.num_free_blocks += len(event.freed_to_head) + len(event.freed_to_tail)
 
     def _evicted(self, event: ev.BlockEvicted) -> None:
-        self.figures.num_evicted_blocks += len(event.block_ids)
+        self._figures.num_evicted_blocks += len(event.block_ids)
 
 
 def is_decode(num_computed_tokens: int, num_tokens: int) -> bool:

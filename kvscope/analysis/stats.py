@@ -7,14 +7,15 @@ are exact, see `percentiles`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from kvscope.analysis.latencies import RequestLatency, Unit, latencies, unit_of
+from kvscope.analysis.latencies import RequestLatency, Unit, all_gaps, latencies, unit_of
+from kvscope.analysis.occupancy import Occupancy, occupancy_of
 from kvscope.analysis.percentiles import Distribution, distribution
 from kvscope.analysis.request_figures import RequestFigures
-from kvscope.analysis.run_figures import FIGURE_KINDS, RunFigures, run_figures
+from kvscope.analysis.run_figures import FIGURE_KINDS, FigureCollector, RunFigures
 from kvscope.analysis.speculation import Speculation, speculation
 from kvscope.analysis.wrong_readings import Warning, budget_use, wrong_readings
 from kvscope.errors import UsageError
@@ -22,7 +23,10 @@ from kvscope.replay.timeline import StepSummary, Timeline
 
 Grouping = Literal["priority", "salt", "adapter", "length"]
 
-OCCUPANCY_COLUMNS = 60
+SUMMARIES_AT_ONCE = 10_000
+
+EARLY_STEPS, EARLY_GROWTH = 20_000, 1.6
+"""After so many steps the figures so far are told for the first time, and after so many times as many again."""
 
 LENGTH_CLASSES = (128, 512, 2048, 8192)
 """Prompts shorter than each of these form a class; the rest is the last one."""
@@ -97,19 +101,6 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occupancy:
-    """Shares of the pool, at the ends of the steps."""
-
-    mean_live: float
-    peak_live: float
-    peak_step: int
-    mean_cached: float
-    """Free, and still hittable."""
-    num_evicted_blocks: int
-    num_usable_blocks: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
     """The requests that have something in common."""
 
@@ -143,17 +134,34 @@ class RunStatistics:
     warnings: list[Warning]
 
 
-def read_statistics(timeline: Timeline) -> RunStatistics:
-    """Reads a recording once and returns its statistics."""
-    figures = run_figures(timeline.select_events(FIGURE_KINDS, timeline.first_step, timeline.last_step))
-    num_steps = timeline.last_step - timeline.first_step + 1
-    summaries = timeline.summaries(timeline.first_step, num_steps, 1) if num_steps > 0 else []
-    return statistics(figures, summaries)
+def read_statistics(timeline: Timeline, early: Callable[[RunStatistics], None] | None = None) -> RunStatistics:
+    """Reads a recording once and returns its statistics.
+
+    `early` is told those of the steps so far, each time that there are `EARLY_GROWTH` times as many of them as the time
+    before: all of it together costs less than the end.
+    """
+    collector = FigureCollector()
+    next_early = EARLY_STEPS
+    for step, events in timeline.select_events(FIGURE_KINDS, timeline.first_step, timeline.last_step):
+        collector.note_step(step, events)
+        num_steps = step - timeline.first_step + 1
+        if early is not None and num_steps >= next_early:
+            next_early = int(num_steps * EARLY_GROWTH)
+            early(statistics(collector.figures, _summaries(timeline, num_steps)))
+    return statistics(collector.figures, _summaries(timeline, timeline.last_step - timeline.first_step + 1))
 
 
-def statistics(figures: RunFigures, summaries: Sequence[StepSummary] = ()) -> RunStatistics:
+def _summaries(timeline: Timeline, num_steps: int) -> Iterator[StepSummary]:
+    """Yields the summaries of the first steps, some at a time: those of a million would not fit into memory."""
+    for begin in range(0, num_steps, SUMMARIES_AT_ONCE):
+        num_columns = min(SUMMARIES_AT_ONCE, num_steps - begin)
+        yield from timeline.summaries(timeline.first_step + begin, num_columns, 1)
+
+
+def statistics(figures: RunFigures, summaries: Iterable[StepSummary] = ()) -> RunStatistics:
     """Returns the statistics of figures; occupancy comes from `summaries`, one for each step."""
     unit = unit_of(figures)
+    occupancy, occupancy_columns = occupancy_of(figures, summaries)
     requests = latencies(figures, unit)
     steps = figures.steps
     return RunStatistics(
@@ -166,8 +174,8 @@ def statistics(figures: RunFigures, summaries: Sequence[StepSummary] = ()) -> Ru
         batch_sizes=distribution(size for size in steps.num_scheduled_requests if size),
         num_queued=distribution(steps.num_waiting),
         times=_time_shares(figures),
-        occupancy=_occupancy(figures, summaries),
-        occupancy_columns=_occupancy_columns(figures, summaries),
+        occupancy=occupancy,
+        occupancy_columns=occupancy_columns,
         speculation=speculation(figures),
         warnings=wrong_readings(figures, requests),
     )
@@ -180,7 +188,7 @@ def latency_summary(requests: Iterable[RequestLatency], unit: Unit) -> LatencySu
         unit=unit,
         queue=distribution(time.queue for time in requests if time.queue is not None),
         ttft=distribution(time.ttft for time in requests if time.ttft is not None),
-        itl=distribution(gap for time in requests for gap in time.itls),
+        itl=distribution(all_gaps(requests)),
         end_to_end=distribution(time.end_to_end for time in requests if time.end_to_end is not None),
     )
 
@@ -196,7 +204,7 @@ def throughput(figures: RunFigures) -> Throughput:
             request.num_prompt_tokens - min(request.admissions[0].num_hit_tokens, request.num_prompt_tokens)
             for request in admitted
         ),
-        num_output_tokens=sum(len(request.token_steps) for request in figures.requests.values()),
+        num_output_tokens=sum(request.num_output_tokens for request in figures.requests.values()),
         duration_ns=duration_ns,
         num_steps=figures.num_steps,
     )
@@ -227,32 +235,6 @@ def _time_shares(figures: RunFigures) -> TimeShares | None:
         sample_ns=sum(steps.sample_ns),
         update_ns=sum(steps.update_ns),
         record_ns=sum(steps.record_ns),
-    )
-
-
-def _occupancy(figures: RunFigures, summaries: Sequence[StepSummary]) -> Occupancy | None:
-    if figures.config is None or not summaries:
-        return None
-    usable = max(figures.config.num_gpu_blocks - 1, 1)
-    fullest = max(summaries, key=lambda summary: summary.num_live_blocks)
-    return Occupancy(
-        mean_live=sum(summary.num_live_blocks for summary in summaries) / len(summaries) / usable,
-        peak_live=fullest.num_live_blocks / usable,
-        peak_step=fullest.first_step,
-        mean_cached=sum(summary.num_cached_blocks for summary in summaries) / len(summaries) / usable,
-        num_evicted_blocks=sum(summary.num_evicted_blocks for summary in summaries),
-        num_usable_blocks=usable,
-    )
-
-
-def _occupancy_columns(figures: RunFigures, summaries: Sequence[StepSummary]) -> tuple[float, ...]:
-    if figures.config is None or not summaries:
-        return ()
-    usable = max(figures.config.num_gpu_blocks - 1, 1)
-    length = -(-len(summaries) // OCCUPANCY_COLUMNS)
-    return tuple(
-        max(summary.num_live_blocks for summary in summaries[start : start + length]) / usable
-        for start in range(0, len(summaries), length)
     )
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from kvscope.analysis.latencies import RequestLatency
-from kvscope.analysis.percentiles import in_order
+from kvscope.analysis.latencies import RequestLatency, all_gaps
 from kvscope.analysis.run_figures import RunFigures
 from kvscope.analysis.verdict_words import BLOCK_TESTS
 
@@ -90,7 +89,7 @@ def _own_hits(figures: RunFigures) -> Iterator[Warning]:
 
 def _tails(times: list[RequestLatency]) -> Iterator[Warning]:
     """A mean that looks fine over a tail that does not."""
-    gaps = in_order(gap for time in times for gap in time.itls)
+    gaps = all_gaps(times)
     if len(gaps) < 100:
         return
     median, tail = gaps[len(gaps) // 2], gaps[int(len(gaps) * 0.99)]

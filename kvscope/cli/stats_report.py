@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from kvscope.analysis.detectors import Finding
@@ -128,7 +128,7 @@ def requests_text(found: RunStatistics) -> list[str]:
             (
                 visible(time.request_id),
                 number(request.num_prompt_tokens),
-                number(len(request.token_steps)),
+                number(request.num_output_tokens),
                 number(request.admissions[0].num_hit_tokens if request.admissions else 0),
                 number(len(request.preempted_steps)),
                 duration(time.queue, unit),
@@ -143,7 +143,7 @@ def requests_text(found: RunStatistics) -> list[str]:
     return ["", *table(head, rows, indent="")]
 
 
-def _mean(values: Sequence[int]) -> float | None:
+def _mean(values: Collection[int]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
@@ -257,7 +257,7 @@ def _request_json(request: RequestFigures, time: RequestLatency) -> dict[str, An
         "cache_salt": request.cache_salt,
         "lora_name": request.lora_name,
         "num_prompt_tokens": request.num_prompt_tokens,
-        "num_output_tokens": len(request.token_steps),
+        "num_output_tokens": request.num_output_tokens,
         "arrival_step": request.arrival_step,
         "first_admitted_step": request.first_admitted_step,
         "first_token_step": request.first_token_step,

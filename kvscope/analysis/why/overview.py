@@ -132,7 +132,7 @@ def _row(request: RequestFigures, last_step: int, was_aborted_late: bool) -> Req
         request_id=request.request_id,
         priority=request.priority,
         prompt_tokens=request.num_prompt_tokens,
-        output_tokens=len(request.token_steps),
+        output_tokens=request.num_output_tokens,
         arrival_step=request.arrival_step,
         first_admitted_step=admitted,
         first_token_step=request.first_token_step,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvscope.analysis.finding import Finding
-from kvscope.analysis.latencies import Unit
+from kvscope.analysis.latencies import Unit, all_gaps
 from kvscope.analysis.number_text import duration, number
 from kvscope.analysis.percentiles import Bar, Distribution, histogram, whole_histogram
 from kvscope.analysis.spans import Span as WordSpan
@@ -42,7 +42,7 @@ class RunFigures:
 
 def run_figures(found: RunStatistics) -> RunFigures:
     """Works out what looks at every request and token."""
-    gaps = [gap for request in found.requests for gap in request.itls]
+    gaps = all_gaps(found.requests)
     ends = Counter(request.finish_reason or "unfinished" for request in found.figures.requests.values())
     bars = histogram(gaps, NUM_BARS) if found.latencies.unit == "ns" else whole_histogram(gaps, NUM_BARS)
     return RunFigures(statistics=found, gaps=bars, ends=ends)
