@@ -43,8 +43,10 @@ class Places:
 
     @property
     def name(self) -> str:
-        """How the place where one is is called."""
-        return type(self._app.screen).__name__
+        """How the place where one is is called, whatever has opened above it."""
+        return next(
+            type(screen).__name__ for screen in reversed(self._app.screen_stack) if isinstance(screen, TimeScreen)
+        )
 
     def reopen(self, name: str) -> None:
         """Goes to the place of this name: down to it where it stands below, else it is opened for the selection."""

@@ -125,6 +125,12 @@ async def test_a_place_that_was_left_is_opened_again_on_the_way_back() -> None:
         assert isinstance(app.screen, MainScreen)
         await press(pilot, "u")
         assert (type(app.screen), app.model.step, app.model.block_id) == (BlockScreen, 6, 7)
+        await press(pilot, "u")  # before `:b7`
+        assert (type(app.screen), app.model.step, app.model.block_id) == (
+            MainScreen,
+            6,
+            None,
+        )  # a request that waits was selected
 
 
 async def test_n_goes_to_what_happened_to_this_request() -> None:
