@@ -26,7 +26,8 @@ from kvscope.engine.kernels.launch import (
 
 HEAD_DIMS = (64, 80, 96, 128)
 BLOCK_SIZES = (8, 16, 32, 64)
-MAX_HEADS_PER_KV_HEAD = 64
+MAX_HEADS_PER_KV_HEAD = 32
+"""More rows than these spill in float32; of the models that are supported none has more than 16."""
 MAX_SPLITS = 64
 _MIN_SPLIT_TOKENS = 128
 """A shorter part of a context costs more in its program's start and in the sum than it saves: two tiles of 128 wide
@@ -78,7 +79,7 @@ def paged_attention(
         query: `[num_tokens, num_heads, head_dim]`, contiguous; head_dim 64, 80, 96 or 128. A token at offset i of its
             sequence's n new ones sees the first `seq_len - n + i + 1` tokens.
         key_cache, value_cache: one layer, `[num_blocks, num_kv_heads, block_size, head_dim]`, contiguous, of the
-            query's dtype; block_size 8, 16, 32 or 64. num_heads is a multiple of num_kv_heads, at most 64 times.
+            query's dtype; block_size 8, 16, 32 or 64. num_heads is a multiple of num_kv_heads, at most 32 times.
         scale: factor of the scores, usually `head_dim ** -0.5`.
         num_splits: into how many parts the context of a decode is cut at most, 1 to 64; by default as many as it takes
             to occupy the GPU. The parts are added up in float32 by a second launch.
@@ -137,8 +138,7 @@ def paged_attention(
             **shared,
             "NUM_KV_HEADS": num_kv_heads,
             "BLOCK_SIZE": block_size,
-            # A matrix product takes 16 rows at least.
-            "DECODE_ROWS": max(16, next_power_of_2(group)),
+            "DECODE_ROWS": _decode_rows(group),
             "PREFILL_ROWS": tiling.prefill_rows,
         },
         num_warps=tiling.num_warps,
@@ -181,8 +181,10 @@ def _tiling(profile: DeviceProfile, dtype: torch.dtype, padded_dim: int, group: 
     memory that smaller GPUs have (see the tests).
     """
     if dtype == torch.float32:
-        # Products of three parts hold the query twice in registers: more than 16 rows spill.
-        return _Tiling(prefill_rows=max(16, next_power_of_2(group)), tile=32, num_warps=4)
+        rows = _decode_rows(group)
+        # Products of three parts hold the query twice in registers: more than 16 rows of four warps spill.
+        # Two stages: Triton 3.8 takes more shared memory for three than smaller GPUs have.
+        return _Tiling(prefill_rows=rows, tile=32, num_warps=4 if rows == 16 else 8, num_stages=2)
     # 32 KiB of keys and values, and of these two: a decode takes 70 KiB, so that three share a processor of Hopper's.
     tile = 8192 // padded_dim
     if is_decode_only:
@@ -193,6 +195,11 @@ def _tiling(profile: DeviceProfile, dtype: torch.dtype, padded_dim: int, group: 
     if profile.capability >= 90 and profile.shared_bytes >= 200 << 10:
         return _Tiling(prefill_rows=128, tile=tile, num_warps=8, num_stages=4)
     return _Tiling(prefill_rows=64, tile=tile, num_warps=8)
+
+
+def _decode_rows(group: int) -> int:
+    """Returns the rows of a decode's products: its query heads; a matrix product takes 16 at least."""
+    return max(16, next_power_of_2(group))
 
 
 def decode_sizes(device: torch.device, num_kv_heads: int, max_num_seqs: int, max_seq_len: int) -> list[int]:

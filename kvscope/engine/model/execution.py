@@ -18,6 +18,7 @@ from kvscope.errors import EngineError
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 KERNEL_HEAD_DIMS = (64, 80, 96, 128)
 KERNEL_BLOCK_SIZES = (8, 16, 32, 64)
+KERNEL_MAX_HEADS_PER_KV_HEAD = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,10 @@ def unsupported_shape(config: ModelConfig, dtype: torch.dtype, block_size: int) 
         return f"the kernels have no {str(dtype).removeprefix('torch.')}"
     if config.head_dim not in KERNEL_HEAD_DIMS:
         return f"the kernels have no head_dim {config.head_dim}, only {_listed(KERNEL_HEAD_DIMS)}"
+    heads = config.num_attention_heads // config.num_key_value_heads
+    if heads > KERNEL_MAX_HEADS_PER_KV_HEAD:
+        most = KERNEL_MAX_HEADS_PER_KV_HEAD
+        return f"the kernels have no {heads} heads to a key/value head, at most {most}"
     if block_size not in KERNEL_BLOCK_SIZES:
         return f"the kernels have no block_size {block_size}, only {_listed(KERNEL_BLOCK_SIZES)}"
     return None

@@ -244,7 +244,7 @@ def test_refuses_what_the_kernel_was_not_written_for() -> None:
     )
     assert refusal(cache=torch.zeros(4, 2, 12, 64)) == "block_size is 12; one of (8, 16, 32, 64) is needed"
     assert refusal(cache=torch.zeros(4, 3, 16, 64)) == (
-        "num_heads is 4; a multiple of the 3 key/value heads is needed, at most 64 times as many"
+        "num_heads is 4; a multiple of the 3 key/value heads is needed, at most 32 times as many"
     )
     assert refusal(cache=step.key_cache.half()) == (
         "key_cache is torch.float16 [4, 2, 16, 64] on cpu; torch.float32 [4, 2, 16, 64] on cpu is needed"

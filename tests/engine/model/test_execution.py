@@ -9,7 +9,16 @@ import pytest
 import torch
 
 from kvscope.engine.kernels import unavailable_reason
-from kvscope.engine.model.execution import ExecutionPath, choose_path, problem_of, unsupported_shape
+from kvscope.engine.kernels.attention import BLOCK_SIZES, HEAD_DIMS, MAX_HEADS_PER_KV_HEAD
+from kvscope.engine.model.execution import (
+    KERNEL_BLOCK_SIZES,
+    KERNEL_HEAD_DIMS,
+    KERNEL_MAX_HEADS_PER_KV_HEAD,
+    ExecutionPath,
+    choose_path,
+    problem_of,
+    unsupported_shape,
+)
 from kvscope.engine.model.memory import choose_num_gpu_blocks, gpu_step_bytes
 from kvscope.engine.model.toy import toy_config
 from kvscope.errors import EngineError, ModelError
@@ -58,6 +67,15 @@ def test_a_model_that_the_kernels_were_not_written_for_is_torchs() -> None:
     assert unsupported_shape(config, torch.bfloat16, 16) is None
     assert unsupported_shape(config, torch.float64, 16) == "the kernels have no float64"
     assert unsupported_shape(config, torch.bfloat16, 24) == "the kernels have no block_size 24, only 8, 16, 32 and 64"
+    many = dataclasses.replace(config, num_attention_heads=66, num_key_value_heads=2)
+    assert unsupported_shape(many, torch.bfloat16, 16) == (
+        "the kernels have no 33 heads to a key/value head, at most 32"
+    )
+    assert (KERNEL_HEAD_DIMS, KERNEL_BLOCK_SIZES, KERNEL_MAX_HEADS_PER_KV_HEAD) == (
+        HEAD_DIMS,
+        BLOCK_SIZES,
+        MAX_HEADS_PER_KV_HEAD,
+    )
     small = "the kernels have no head_dim 16, only 64, 80, 96 and 128"
     assert unsupported_shape(toy_config(), torch.float32, 16) == small
     assert problem_of(CPU, config, torch.float64, 16) == "kvscope's own kernels have no float64"
