@@ -111,6 +111,26 @@ async def test_a_long_prompt_takes_a_quarter_of_the_screen_and_scrolls() -> None
         assert app.main_screen.prompt.text.splitlines() == [f"line {number}" for number in range(30)]
 
 
+async def test_a_prompt_that_is_left_takes_one_row_and_one_key_empties_it() -> None:
+    async with live_screen(FakeEngine(IDLE), [scenes.one_request()]).run_test(size=(120, 40)) as pilot:
+        app = await opened(pilot)
+        prompt = app.main_screen.prompt
+        await pilot.press(*"one", "ctrl+n", *"two")
+        await settle(pilot)
+        assert prompt.size.height == 2
+        await pilot.press("escape")
+        await settle(pilot)
+        assert (prompt.text, prompt.size.height) == ("one\ntwo", 1)
+        await pilot.press("p")
+        await settle(pilot)
+        assert prompt.size.height == 2
+        await pilot.press("ctrl+u")
+        await settle(pilot)
+        assert (prompt.text, prompt.size.height) == ("", 1)
+        await pilot.press("up")
+        assert prompt.text == "one\ntwo"
+
+
 async def test_what_a_terminal_would_obey_is_shown_in_the_prompt_and_sent_as_it_is() -> None:
     engine = FakeEngine(IDLE)
     async with live_screen(engine, [scenes.one_request()]).run_test(size=(120, 40)) as pilot:

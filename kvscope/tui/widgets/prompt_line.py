@@ -25,6 +25,7 @@ PROMPT_BINDINGS = (
     Binding("ctrl+t", "choose('mode')", "chat or raw", show=False, id="prompt.mode"),
     Binding("ctrl+o", "choose('settings')", "what goes with every prompt", show=False, id="prompt.settings"),
     Binding("ctrl+f", "choose('file')", "take a file", show=False, id="prompt.file"),
+    Binding("ctrl+u", "clear", "empty it; ↑ brings it back", show=False, id="prompt.clear"),
 )
 """What a config file may give other keys. shift+enter and alt+enter as far as terminals deliver them."""
 
@@ -127,6 +128,12 @@ class PromptLine(TextArea):
     def action_new_line(self) -> None:
         self.insert("\n")
 
+    def action_clear(self) -> None:
+        """Takes away all that is typed, however many lines; the history has it."""
+        if self.text.strip():
+            self.remember(self.text)
+        self.text = ""
+
     def action_choose(self, what: str) -> None:
         self.post_message(self.Chosen(what))
 
@@ -189,8 +196,8 @@ class PromptLine(TextArea):
 
     @property
     def num_rows(self) -> int:
-        """Rows that it takes."""
-        most = min(max(self.app.size.height // 4, 1), MAX_ROWS)
+        """Rows that it takes: one while nobody types."""
+        most = min(max(self.app.size.height // 4, 1), MAX_ROWS) if self.has_focus else 1
         return min(max(self.wrapped_document.height, 1), most)
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
@@ -198,6 +205,12 @@ class PromptLine(TextArea):
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self.fit)
+
+    def on_focus(self) -> None:
+        self.call_later(self.fit)  # the widget itself hears of it behind this
+
+    def on_blur(self) -> None:
+        self.call_later(self.fit)
 
     def fit(self) -> None:
         """Takes as many rows as the text needs, and as much of the hint as fits."""
