@@ -79,6 +79,17 @@ def test_limits_are_held_nan_is_none_and_a_missed_goal_is_no_error(tmp_path: Pat
     assert read_rows(tmp_path / "none.json") == []
 
 
+def test_what_fails_is_noted_as_wrong_and_the_rest_has_its_turn(tmp_path: Path) -> None:
+    kept = tmp_path / "rows.json"
+    rows = Rows(kept)
+    with rows.attempt("first"):
+        raise ValueError("no\nlong story")
+    with rows.attempt("second"):
+        rows.add("found", 1)
+    found = [(row.name, row.value, row.is_ok) for row in read_rows(kept)]
+    assert found == [("first", "ValueError: no", False), ("found", 1, None)]
+
+
 def test_all_sections_together_end_within_six_minutes() -> None:
     """Whatever hangs: the total bounds each section, and starting processes takes seconds."""
     assert TOTAL_S <= 350

@@ -79,6 +79,11 @@ def failing(error: Exception) -> Callable[..., None]:
     return fail
 
 
+def caused_by(cause: Exception, error: Exception) -> Exception:
+    error.__context__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("method", "error", "kind", "message"),
     [
@@ -89,8 +94,15 @@ def failing(error: Exception) -> Callable[..., None]:
             "compiling the kernels failed: RuntimeError: ptxas is not there; take --kernels torch",
         ),
         (
+            "warm_up",
+            PermissionError(13, "Permission denied", "/home/.triton"),
+            EngineError,
+            "compiling the kernels failed: PermissionError: [Errno 13] Permission denied: '/home/.triton'; "
+            "set TRITON_CACHE_DIR to a folder that can be written to, or take --kernels torch",
+        ),
+        (
             "capture_graphs",
-            RuntimeError("operation not permitted when stream is capturing"),
+            caused_by(RuntimeError("operation not permitted when stream is capturing"), RuntimeError("ended")),
             EngineError,
             "recording CUDA graphs failed: RuntimeError: operation not permitted when stream is capturing; "
             "take --enforce-eager",
@@ -103,7 +115,7 @@ def failing(error: Exception) -> Callable[..., None]:
             "set --num-gpu-blocks, --max-num-batched-tokens or --max-num-seqs lower",
         ),
     ],
-    ids=["compiler", "graphs", "memory"],
+    ids=["compiler", "cache", "graphs", "memory"],
 )
 def test_what_fails_is_said_with_the_way_around_it(
     toy_float32: Model,
