@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvscope.analysis.journey import Between
-from kvscope.analysis.step_difference import BlockDifference, RequestDifference, step_difference
+from kvscope.analysis.step_difference import BlockDifference, RequestDifference, StepDifference, step_difference
 from kvscope.errors import RecordingError, UsageError
 from tests.analysis.reading import read
 from tests.analysis.runs import preempting, sharing
@@ -77,7 +77,8 @@ def test_blocks_requests_and_counts_over_a_preemption() -> None:
 
 
 def test_the_two_states_are_told_before_the_steps_in_between_are_read() -> None:
-    run, told = preempting(), []
+    run = preempting()
+    told: list[StepDifference] = []
     found = step_difference(read(run), 0, 3, told.append)
     early = told[0]
     assert (len(told), early.step_a, early.step_b, early.between, early.happenings) == (1, 0, 3, None, ())
