@@ -124,14 +124,15 @@ def test_many_are_counted_and_those_that_lost_most_are_told() -> None:
 
 
 def test_another_salt_keeps_the_same_text_apart() -> None:
-    """Of 22 tokens five blocks may hit: the last token is always computed. The second one of tenant b hits them."""
-    builder = scenario().request("a", RULES, reply="xy", cache_salt="a").request("b", RULES, reply="xy", at=3)
-    run = builder.request("b2", RULES, reply="xy", at=6).run()
+    """Of 24 tokens five blocks may hit: the last token is always computed. The second one of tenant b hits them."""
+    rules = RULES + "!!"
+    builder = scenario().request("a", rules, reply="xy", cache_salt="a").request("b", rules, reply="xy", at=3)
+    run = builder.request("b2", rules, reply="xy", at=6).run()
     (found,) = _findings(run)
     assert found.request_ids == ("b", "a")
     assert (found.figures["differ_by"], found.figures["more_hit_tokens"]) == ("cache_salt", 20)
     assert str(found.sentence) == (
-        "○ b nearly shares a prefix with a: the same 22 tokens under another cache_salt (none for “a”); 20 more tokens "
+        "○ b nearly shares a prefix with a: the same 24 tokens under another cache_salt (none for “a”); 20 more tokens "
         "would have hit under the same one, if they are not to be kept apart (with nothing evicted)"
     )
 
