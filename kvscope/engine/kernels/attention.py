@@ -183,8 +183,9 @@ def _tiling(profile: DeviceProfile, dtype: torch.dtype, padded_dim: int, group: 
     if dtype == torch.float32:
         rows = _decode_rows(group)
         # Products of three parts hold the query twice in registers: more than 16 rows of four warps spill.
-        # Two stages: Triton 3.8 takes more shared memory for three than smaller GPUs have.
-        return _Tiling(prefill_rows=rows, tile=32, num_warps=4 if rows == 16 else 8, num_stages=2)
+        # For three stages Triton 3.8 takes more shared memory than smaller GPUs have.
+        num_stages = 3 if profile.shared_bytes >= 128 << 10 else 2
+        return _Tiling(prefill_rows=rows, tile=32, num_warps=4 if rows == 16 else 8, num_stages=num_stages)
     # 32 KiB of keys and values, and of these two: a decode takes 70 KiB, so that three share a processor of Hopper's.
     tile = 8192 // padded_dim
     if is_decode_only:

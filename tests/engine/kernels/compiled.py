@@ -35,8 +35,10 @@ from kvscope.engine.kernels.rotary import rotate_and_cache
 from kvscope.engine.kernels.sampling import SamplingRows, sample
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-SHARED_LIMIT = {80: 163 << 10, 90: 227 << 10, 100: 227 << 10}
-"""Bytes of shared memory that a program may have (CUDA programming guide, table of compute capabilities)."""
+SHARED_LIMITS = {80: (99 << 10, 163 << 10), 90: (227 << 10,), 100: (227 << 10,)}
+"""Bytes of shared memory that a program may have (CUDA programming guide, table of compute capabilities), ascending.
+
+8.6, 8.9 and 12.0 are given the tiles of 8.0, and have the lesser."""
 TYPES = {
     torch.float32: "fp32",
     torch.float16: "fp16",
@@ -201,24 +203,22 @@ def usage(launch: Launch, capability: int) -> dict[str, Any]:
 
 def compile_everything(capability: int, *, is_all: bool) -> Iterator[dict[str, Any]]:
     """Yields each launch's usage."""
-    launches: list[Launch] = []
+    launches: dict[str, tuple[Launch, int]] = {}
+    for limit in SHARED_LIMITS[capability]:
+        profile = DeviceProfile(capability, 132, limit)
 
-    def keep(launch: Launch) -> None:
-        launches.append(launch)
+        def keep(launch: Launch, limit: int = limit) -> None:
+            dtypes = [value.dtype for value in launch.arguments.values() if isinstance(value, torch.Tensor)]
+            name = f"{launch.kernel.__name__} {dtypes} {launch.constants} {launch.num_warps} {launch.num_stages}"
+            launches.setdefault(name, (launch, limit))
 
-    profile = DeviceProfile(capability, 132, SHARED_LIMIT[capability])
-    with (
-        patch.object(Launch, "run", keep),
-        patch.object(attention_module, "profile_of", lambda device: profile),
-    ):
-        launch_everything(is_all=is_all)
-    compiled: set[str] = set()
-    for launch in launches:
-        dtypes = [value.dtype for value in launch.arguments.values() if isinstance(value, torch.Tensor)]
-        name = f"{launch.kernel.__name__} {dtypes} {launch.constants}"
-        if name not in compiled:
-            compiled.add(name)
-            yield usage(launch, capability)
+        with (
+            patch.object(Launch, "run", keep),
+            patch.object(attention_module, "profile_of", lambda device, profile=profile: profile),
+        ):
+            launch_everything(is_all=is_all)
+    for launch, limit in launches.values():
+        yield usage(launch, capability) | {"shared_limit": limit}
 
 
 if __name__ == "__main__":
