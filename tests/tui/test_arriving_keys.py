@@ -77,7 +77,7 @@ async def test_a_place_about_one_request_stays_with_it() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pressed(pilot, "e", "0", "2", "escape", "colon", *"req-1", "enter", "enter", "n")
         assert isinstance(app.screen, RequestScreen)
-        assert (app.model.step, app.model.selected_id) == (13, "req-1")
+        assert (app.model.step, app.model.selected_id) == (34, "req-1")  # its own end, not the preemption of another
 
 
 async def test_goto_chooses_the_last_block_that_the_request_has_then() -> None:
