@@ -7,7 +7,7 @@ follows from. Thresholds are the constants below.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kvscope import events as ev
 from kvscope.analysis.finding import Finding, finding
@@ -36,12 +36,28 @@ MIN_PREFILL_STEPS = 2
 _MAX_NAMES = 4
 
 
-def find_all(timeline: Timeline) -> list[Finding]:
-    """Returns all findings of a recording, those of one kind together, the gravest kind first. Moves the timeline."""
-    runs = step_runs(timeline)
+def find_all(timeline: Timeline, early: Callable[[list[Finding], int], None] | None = None) -> list[Finding]:
+    """Returns all findings of a recording, those of one kind together, the gravest kind first. Moves the timeline.
+
+    `early` is told now and then what the queues have done so far, and up to which step.
+    """
+
+    def tell(runs: StepRuns, step: int) -> None:
+        if early is not None:
+            early(_of_queues(runs), step)
+
+    runs = step_runs(timeline, tell)
     lost = lost_hits(timeline)
     return [
         *_failed_steps(timeline),
+        *_of_queues(runs),
+        *lost_hit_findings(lost),
+        *near_prefix_findings(timeline, near_prefixes(timeline)),
+    ]
+
+
+def _of_queues(runs: StepRuns) -> list[Finding]:
+    return [
         *unbalanced_books(runs),
         *_never_fits(runs),
         *_cycles(runs),
@@ -50,8 +66,6 @@ def find_all(timeline: Timeline) -> list[Finding]:
         *_starvation(runs),
         *_empty_steps(runs),
         *_long_prefills(runs),
-        *lost_hit_findings(lost),
-        *near_prefix_findings(timeline, near_prefixes(timeline)),
     ]
 
 

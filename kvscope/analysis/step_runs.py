@@ -5,7 +5,7 @@ Records are keyed by request and hold the steps in which something was so. Knows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kvscope.analysis.block_books import BlockBooks
@@ -22,6 +22,8 @@ from kvscope.events import QueueTest
 from kvscope.replay.timeline import Moment, Timeline
 from kvscope.state import EngineState, RequestState, StateError
 
+EARLY_STEPS, EARLY_GROWTH = 5_000, 1.5
+"""After so many steps the first findings are told, and after so many times as many again."""
 _LONG_PREFILL_SHARE = 0.5
 """Share of a step's tokens that one prompt takes from decoders beside it."""
 _MAX_BEHIND = 16
@@ -108,11 +110,15 @@ class StepRuns:
     """The step whose events do not fit the state before it."""
 
 
-def step_runs(timeline: Timeline) -> StepRuns:
-    """Gathers a whole recording. Moves the timeline."""
+def step_runs(timeline: Timeline, early: Callable[[StepRuns, int], None] | None = None) -> StepRuns:
+    """Gathers a whole recording. Moves the timeline.
+
+    `early` is told what there is so far, up to which step, each time that there is `EARLY_GROWTH` times as much.
+    """
     over = overview(timeline)
     runs = StepRuns(over, BlockBooks({row.request_id: row.finished_step for row in over.requests}))
     gatherer = _Gatherer(timeline, runs)
+    next_early = EARLY_STEPS
     for step in range(timeline.first_step, timeline.last_step + 1):
         try:
             moment = timeline.at(step)
@@ -122,6 +128,9 @@ def step_runs(timeline: Timeline) -> StepRuns:
                 runs.books.note_events(step, events)
             break
         gatherer.add(moment)
+        if early is not None and step - timeline.first_step + 1 >= next_early:
+            next_early = int(next_early * EARLY_GROWTH)
+            early(runs, step)
     return runs
 
 

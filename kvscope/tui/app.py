@@ -34,7 +34,7 @@ from kvscope.tui.key_guide import KeyGuide
 from kvscope.tui.keymap import Keys
 from kvscope.tui.leaving import Leaving
 from kvscope.tui.leisure import LeisurelyCollector
-from kvscope.tui.markers import Markers
+from kvscope.tui.markers import Markers, PatientTimeline
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.navigation import Navigation
 from kvscope.tui.notes import Notes
@@ -121,6 +121,7 @@ class KvscopeApp(App[None]):
         self.restart = Restart(self, starter, open_timeline)
         self.answers = Answers(self)
         self.desk = Desk(self, open_timeline)
+        self.run_desk = Desk(self, open_timeline, self._watched_at_leisure)
         self.finding = Finding(self, open_timeline)
         self.breakpoints = Breakpoints(self, open_timeline)
         self.notes = Notes(self)
@@ -180,6 +181,7 @@ class KvscopeApp(App[None]):
     def on_unmount(self) -> None:
         self._collector.stop()
         self.desk.close()
+        self.run_desk.close()
         self.markers.close()
         self.recordings.close()
         if self.model.timeline is not None:
@@ -264,6 +266,10 @@ class KvscopeApp(App[None]):
                     if panel.SHOWS_LIFE:
                         panel.invalidate()
                         panel.show()
+
+    def _watched_at_leisure(self, timeline: Timeline) -> PatientTimeline:
+        """What takes minutes is read so that no key waits for it, and slowly where nobody looks on."""
+        return PatientTimeline(timeline, self.markers.is_disturbed, lambda: self.places.are_statistics_looked_at)
 
     # Places
 

@@ -161,8 +161,15 @@ Question = Callable[[WatchedTimeline], T]
 class Desk:
     """Takes questions, one at a time. Reads a file in a thread; a timeline in memory in place."""
 
-    def __init__(self, app: KvscopeApp, open_timeline: OpenTimeline | None) -> None:
+    def __init__(
+        self,
+        app: KvscopeApp,
+        open_timeline: OpenTimeline | None,
+        watched: Callable[[Timeline], WatchedTimeline] = WatchedTimeline,
+    ) -> None:
+        """`watched`: how the timeline that is read is watched, such as one whose reader rests while keys come."""
         self._app = app
+        self._watched = watched
         self._open_timeline = open_timeline
         self._thread: ThreadPoolExecutor | None = None
         self._opened: Timeline | None = None
@@ -190,7 +197,7 @@ class Desk:
             self._opened = await asyncio.get_running_loop().run_in_executor(
                 self._thread, self._open_timeline, timeline.path
             )
-        watch = self._watch = WatchedTimeline(self._opened)
+        watch = self._watch = self._watched(self._opened)
         started(watch)
         return await asyncio.get_running_loop().run_in_executor(self._thread, _answered, question, watch)
 
@@ -219,9 +226,11 @@ def _answered(question: Question[T], watch: WatchedTimeline) -> T:
 class Asker(Generic[T]):
     """One kind of question of a place: its newest answer, and whether a newer one is on its way."""
 
-    def __init__(self, app: KvscopeApp, changed: Callable[[], None]) -> None:
-        """`changed` is called when there is something else to show: an answer, or how far it is."""
+    def __init__(self, app: KvscopeApp, changed: Callable[[], None], desk: Desk | None = None) -> None:
+        """`changed` is called when there is something else to show: an answer, or how far it is. `desk`: another one
+        than that of the places, whose questions these do not end."""
         self._app = app
+        self._desk = app.desk if desk is None else desk
         self._changed = changed
         self._worker: Worker[None] | None = None
         self.key: Hashable = None
@@ -243,13 +252,14 @@ class Asker(Generic[T]):
             return
         self.key = key
         self.error = ""
-        self._worker = self._app.run_worker(self._ask(key, question), group="answers", exclusive=True)
+        group = f"answers of {id(self._desk)}"
+        self._worker = self._app.run_worker(self._ask(key, question), group=group, exclusive=True)
 
     async def _ask(self, key: Hashable, question: Question[T]) -> None:
         await asyncio.sleep(PATIENCE_SECONDS)
         progress = self._app.set_interval(PROGRESS_SECONDS, self._changed, name="progress")
         try:
-            self.value = await self._app.desk.answer(question, self._started)
+            self.value = await self._desk.answer(question, self._started)
             self.value_key = key
         except (QuestionLeft, asyncio.CancelledError) as left:
             if self.key == key:  # else something newer was asked here
@@ -271,6 +281,6 @@ class Asker(Generic[T]):
         """Leaves the question under way; asking it again starts anew."""
         if self.is_waiting:
             self.key = None
-            self._app.desk.leave()
+            self._desk.leave()
             assert self._worker is not None
             self._worker.cancel()

@@ -56,8 +56,12 @@ Found = tuple[list[Finding], int]
 class PatientTimeline(WatchedTimeline):
     """A watched timeline whose reader rests in between, and while somebody presses keys."""
 
-    def __init__(self, timeline: Timeline, is_disturbed: Callable[[], bool]) -> None:
+    def __init__(
+        self, timeline: Timeline, is_disturbed: Callable[[], bool], is_awaited: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`is_awaited`: somebody looks on. The reader then rests only while keys are pressed."""
         super().__init__(timeline)
+        self._is_awaited = is_awaited
         self._is_disturbed = is_disturbed
         self._worked_since = time.monotonic()
 
@@ -65,7 +69,8 @@ class PatientTimeline(WatchedTimeline):
         super().check()
         if time.monotonic() - self._worked_since < WORK_SECONDS and not self._is_disturbed():
             return
-        time.sleep(REST_SECONDS)
+        if not self._is_awaited():
+            time.sleep(REST_SECONDS)
         while self._is_disturbed() and not self.is_left:
             time.sleep(REST_SECONDS)
         super().check()
@@ -153,6 +158,9 @@ class Markers:
         if num_steps > MAX_STEPS and timeline.path not in self._readings:
             key = self._app.keys.shown("t")
             return f"the detectors read {num_steps:,} steps only where they are asked to: {key}"
+        reading = self._readings.get(timeline.path)
+        if self._watch is None and reading is not None and num_steps > MAX_STEPS and not timeline.is_growing:
+            return f"the detectors have read up to step {reading.last_step:,} of {timeline.last_step:,}"
         if self._watch is not None:
             return f"the detectors are at step {self._watch.step:,} of {self._watch.last_step:,}"
         return ""
@@ -185,12 +193,13 @@ class Markers:
                 self._opened.close()
             self._opened = self._open_timeline(path)
         self._opened.refresh()
-        watch = self._watch = PatientTimeline(self._opened, self._is_disturbed)
+        watch = self._watch = PatientTimeline(self._opened, self.is_disturbed)
         if self._is_closed:
             raise QuestionLeft
         return Reading(watch.last_step, worst_findings(find_all(watch)))
 
-    def _is_disturbed(self) -> bool:
+    def is_disturbed(self) -> bool:
+        """Keys are pressed, or a replay plays: who reads at leisure waits."""
         return self._app.model.is_playing or time.monotonic() - self._last_key_at < QUIET_SECONDS
 
     def _hear(self, done: Future[Reading]) -> None:

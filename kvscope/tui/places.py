@@ -150,6 +150,10 @@ class Places:
         """Keeps the kinds of events for the next time that the log is opened."""
         self._event_filter = EventFilter(chosen.kinds)
 
+    @property
+    def are_statistics_looked_at(self) -> bool:
+        return any(reading.is_looked_at for reading in self._statistics.values())
+
     def open_statistics(self) -> None:
         """Opens the figures of the recording and what stands out in it."""
         timeline = self._app.model.timeline

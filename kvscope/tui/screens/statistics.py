@@ -63,6 +63,7 @@ class StatisticsScreen(TwoLists):
 
     def show(self) -> None:
         self.header.places = ("statistics",)
+        self.reading.is_looked_at = True
         self.reading.ask()
         super().show()
 
@@ -93,7 +94,7 @@ class StatisticsScreen(TwoLists):
         ask_sweep(self, self._open_sweep)
 
     def _open_sweep(self, name: str, values: list[Any]) -> None:
-        self.reading.leave()
+        self.reading.is_looked_at = False
         self.kvscope.push_screen(SweepScreen(self.model, name, values, is_ascii=self.kvscope.is_ascii))
 
     def _go_to(self, number: int) -> None:
@@ -129,4 +130,6 @@ class StatisticsScreen(TwoLists):
         return ["kvscope", "stats", str(self.reading.timeline.path)]
 
     def end(self) -> None:
-        self.reading.leave()
+        """What is read goes on at leisure: who comes back finds it there."""
+        self.reading.changed = lambda: None
+        self.reading.is_looked_at = False

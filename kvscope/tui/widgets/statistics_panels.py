@@ -1,4 +1,7 @@
-"""The panels of the place "statistics". Figures first, then the detectors: two passes in a thread, both can be left."""
+"""The panels of the place "statistics". Figures first, then the detectors: two passes in a thread of their own.
+
+What was read so far is shown. They go on, at leisure, when the place is left: who comes back finds them further on.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from kvscope.analysis.detectors import find_all
 from kvscope.analysis.finding import Finding
-from kvscope.analysis.stats import read_statistics
+from kvscope.analysis.stats import RunStatistics, read_statistics
 from kvscope.replay.timeline import Timeline
 from kvscope.tui.desk import Asker, WatchedTimeline
+from kvscope.tui.markers import Found, Reading
 from kvscope.tui.model import ScreenModel
 from kvscope.tui.view.entries import Entry, heading
 from kvscope.tui.view.layout import TimelineLayout
@@ -45,11 +49,17 @@ class StatisticsReading:
         self.last_step = timeline.last_step
         self.changed: Callable[[], None] = lambda: None
         """Called when there is more to show; whoever shows it sets it."""
-        self._figures: Asker[RunFigures] = Asker(app, self._more)
-        self._findings: Asker[tuple[list[Finding], int]] = Asker(app, self._more)
+        self.is_looked_at = False
+        self._figures: Asker[RunFigures] = Asker(app, self._more, app.run_desk)
+        self._findings: Asker[Found] = Asker(app, self._more, app.run_desk)
+        self._told_step = -1
 
     def _more(self) -> None:
         self.ask()
+        early = self._early_findings
+        if early is not None and early.last_step > self._told_step:
+            self._told_step = early.last_step
+            self._app.markers.take(self.timeline.path, early.last_step, early.found)
         self.changed()
 
     def ask(self) -> None:
@@ -65,16 +75,35 @@ class StatisticsReading:
 
     @property
     def figures(self) -> RunFigures | None:
-        return self._figures.value
+        """Those of the steps that were read so far; None before there are any."""
+        watch = self._figures.watch
+        early = None if watch is None else watch.early
+        return early if isinstance(early, RunFigures) else self._figures.value
+
+    @property
+    def _early_findings(self) -> Reading | None:
+        watch = self._findings.watch
+        early = None if watch is None else watch.early
+        return early if isinstance(early, Reading) else None
+
+    @property
+    def _found(self) -> Found | None:
+        early = self._early_findings
+        return self._findings.value if early is None else early.found
 
     @property
     def findings(self) -> Sequence[Finding] | None:
-        """Those that are told; None while they are not there."""
-        return None if self._findings.value is None else self._findings.value[0]
+        """Those that are told, of the steps so far; None before there are any."""
+        return None if self._found is None else self._found[0]
 
     @property
     def num_more_findings(self) -> int:
-        return 0 if self._findings.value is None else self._findings.value[1]
+        return 0 if self._found is None else self._found[1]
+
+    @property
+    def is_complete(self) -> bool:
+        """The detectors are through."""
+        return self._findings.value is not None
 
     @property
     def waiting_words(self) -> str:
@@ -85,7 +114,7 @@ class StatisticsReading:
             if asker.value is None:
                 if asker.watch is None:
                     return f"{what} …"
-                return f"{what}: step {asker.watch.step:,} of {asker.watch.last_step:,} …"
+                return f"{what} at step {asker.watch.step:,} of {asker.watch.last_step:,} …"
         return ""
 
     def leave(self) -> None:
@@ -95,11 +124,17 @@ class StatisticsReading:
 
 
 def _figures(timeline: WatchedTimeline) -> RunFigures:
-    return run_figures(read_statistics(timeline))
+    def tell(found: RunStatistics) -> None:
+        timeline.early = run_figures(found)
+
+    return run_figures(read_statistics(timeline, tell))
 
 
-def _findings(timeline: WatchedTimeline) -> tuple[list[Finding], int]:
-    return worst_findings(find_all(timeline))
+def _findings(timeline: WatchedTimeline) -> Found:
+    def tell(findings: list[Finding], step: int) -> None:
+        timeline.early = Reading(step, worst_findings(findings))
+
+    return worst_findings(find_all(timeline, tell))
 
 
 class WholeRunPanel(Panel):
@@ -192,6 +227,8 @@ class FindingsPanel(JumpPanel):
         entries = [] if figures is None else warning_entries(figures.statistics.warnings, width)
         if reading.findings is None:
             return [*entries, heading((Span(f"   {reading.waiting_words}", "dim"),))]
+        if not reading.is_complete:
+            entries = [heading((Span(f"   … {reading.waiting_words}", "dim"),)), heading(EMPTY), *entries]
         return [*finding_entries(reading.findings, reading.num_more_findings, width), heading(EMPTY), *entries]
 
     def choose(self, finding: int) -> None:
