@@ -62,6 +62,7 @@ def _change_setting(run: ScriptedRun, setting: str, value: Any) -> None:
     manager._reserves_full_sequence = scheduler.config.scheduler_reserve_full_isl
     for block_id in range(len(pool.ref_cnts), scheduler.config.num_gpu_blocks):
         pool.ref_cnts.append(0)
+        pool.computed_by.append(None)
         pool.free_queue[block_id] = None
     if setting == "policy":
         queue = waiting_queue(value)
