@@ -21,18 +21,22 @@ _MAX_REMEMBERED_STEPS = 256
 _CHECKPOINT_COSTS_STEPS = 24
 """Decoding a checkpoint takes about as long as folding so many steps."""
 
-_STOP_EVERY_STEPS = 8
-"""A state is kept at least so many steps behind another, on the way to a step further back: copying one costs about as
-much as folding so many steps whose events are remembered."""
+_STOP_EVERY_STEPS = 12
+"""A state is kept at least so many steps behind another: copying one costs about as much as folding so many steps whose
+events are remembered, and more where little of it is in the processor's caches."""
+
+_LONGEST_STEP = 12
+"""Who goes so far at once is taken to walk: keys move by one or ten steps, and whoever follows an engine by a few. On
+the way back soon further; on the way forwards a step back may come."""
+
+_FAR_STEPS = 2 * _STOP_EVERY_STEPS
+"""From a state that is nearer a step is folded on without keeping more."""
 
 _STOPS_ON_A_WAY = 7
 """A longer way has them further apart."""
 
 _MAX_STOPS = 12
 """Kept states, about a megabyte each where the pool has 32,768 blocks."""
-
-_LONGEST_STEP_BACK = 12
-"""Who goes so far back at once is taken to walk, and soon to go further: keys move by one or ten steps."""
 
 
 class StateSource(Protocol):
@@ -62,7 +66,7 @@ class StateCursor:
         self._state: EngineState | None = None
         self._events: OrderedDict[int, Sequence[Event]] = OrderedDict()
         self._stops: list[EngineState] = []
-        """Copies made on ways back, or prepared."""
+        """Copies made while walking, or prepared."""
 
     def at(self, step: int) -> tuple[EngineState, Sequence[Event]]:
         """Returns the state after a step, and its events. The state is the cursor's own until the next call.
@@ -84,28 +88,43 @@ class StateCursor:
         """
         start = self._source.checkpoint_step_before(step)
         stop = self._stop_before(step, start)
-        if stop is None or step - stop.step > 2 * _STOP_EVERY_STEPS:
+        if stop is None or step - stop.step > _FAR_STEPS:
             with suppress(RecordingError), _collector_paused():
-                self._folded_with_stops(self._beginning(step, start), step)
+                self._folded_with_stops(self._beginning(stop, start), step)
 
     def _moved(self, state: EngineState | None, step: int) -> EngineState:
         """Returns the state after a step, by the shortest way."""
         start = self._source.checkpoint_step_before(step)  # before it: a step's own facts come from its events
         if state is not None and start - _CHECKPOINT_COSTS_STEPS <= state.step < step:
+            if step <= state.step + _LONGEST_STEP:
+                self._keep_behind(state)
             return self._folded(state, step)
-        walks_back = state is not None and step < state.step <= step + _LONGEST_STEP_BACK
-        state = self._beginning(step, start)
-        return self._folded_with_stops(state, step) if walks_back else self._folded(state, step)
-
-    def _beginning(self, step: int, start: int) -> EngineState:
-        """Returns a new state before a step: the last that is kept, or as the checkpoint at `start` has it."""
+        walks_back = state is not None and step < state.step <= step + _LONGEST_STEP
         stop = self._stop_before(step, start)
+        is_near = stop is not None and step - stop.step <= _FAR_STEPS
+        state = self._beginning(stop, start)
+        return self._folded_with_stops(state, step) if walks_back and not is_near else self._folded(state, step)
+
+    def _beginning(self, stop: EngineState | None, start: int) -> EngineState:
+        """Returns a new state: a copy of a kept one, or as the checkpoint at `start` has it."""
         return self._source.state_at_checkpoint(start) if stop is None else stop.copy()
 
     def _stop_before(self, step: int, start: int) -> EngineState | None:
-        """Returns the last kept state before a step, None where there is none behind the checkpoint at `start`."""
-        stops = (stop for stop in self._stops if start <= stop.step < step)
-        return max(stops, key=lambda stop: stop.step, default=None)
+        """Returns the last kept state before a step, None where the checkpoint at `start` is sooner folded on."""
+        stops = (stop for stop in self._stops if stop.step < step)
+        last = max(stops, key=lambda stop: stop.step, default=None)
+        return last if last is not None and start - last.step <= _CHECKPOINT_COSTS_STEPS else None
+
+    def _keep_behind(self, state: EngineState) -> None:
+        """Keeps a copy of a state that is about to be left forwards, where none is kept shortly behind it."""
+        if not any(0 <= state.step - stop.step < _STOP_EVERY_STEPS for stop in self._stops):
+            self._keep(state, state.step)
+
+    def _keep(self, state: EngineState, step: int) -> None:
+        """Keeps a copy; too many of them lose the one farthest from a step."""
+        self._stops.append(state.copy())
+        self._stops.sort(key=lambda stop: abs(stop.step - step))
+        del self._stops[_MAX_STOPS:]
 
     def _folded(self, state: EngineState, step: int) -> EngineState:
         """Folds a state on to a step and returns it."""
@@ -119,10 +138,8 @@ class StateCursor:
         every = max(_STOP_EVERY_STEPS, -(-(step - begin) // _STOPS_ON_A_WAY))
         for folded, events in self._steps(begin + 1, step):
             if (folded - 1 - begin) % every == 0 and all(stop.step != state.step for stop in self._stops):
-                self._stops.append(state.copy())
+                self._keep(state, step)
             state.apply_step(folded, events)
-        self._stops.sort(key=lambda stop: abs(stop.step - step))
-        del self._stops[_MAX_STOPS:]
         return state
 
     def _steps(self, first_step: int, last_step: int) -> Iterator[tuple[int, Sequence[Event]]]:

@@ -22,7 +22,8 @@ def block_allocated(state: EngineState, event: ev.BlockAllocated) -> None:
                 f"block {block_id} is taken, but the head of the free queue is {head}, or it is still cached"
             )
         ref_cnts[block_id] = 1
-    state.requests[event.request_id].block_ids.extend(event.block_ids)
+    request = state.requests[event.request_id]
+    request.block_ids = [*request.block_ids, *event.block_ids]
 
 
 def block_touched(state: EngineState, event: ev.BlockTouched) -> None:
@@ -40,7 +41,7 @@ def block_touched(state: EngineState, event: ev.BlockTouched) -> None:
             state.num_shared_blocks += 1
         ref_cnts[block_id] = ref_cnt
     request = state.requests[event.request_id]
-    request.block_ids.extend(event.block_ids)
+    request.block_ids = [*request.block_ids, *event.block_ids]
     request.num_cached_blocks = len(request.block_ids)
 
 

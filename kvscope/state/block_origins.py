@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress, count, repeat
 from operator import is_not
@@ -15,12 +16,14 @@ class BlockOrigins:
 
     __slots__ = ("_num_published", "indexes", "request_ids")
 
-    def __init__(self, request_ids: list[str | None] | None = None, indexes: list[int] | None = None) -> None:
-        """Takes the columns over; they are as long as the pool."""
+    def __init__(self, request_ids: list[str | None] | None = None, indexes: Sequence[int] = ()) -> None:
+        """Takes the columns over; they are as long as the pool. Raises `OverflowError` for an index beyond 32 bits."""
         self.request_ids = [] if request_ids is None else request_ids
         """By block id: the request that computed it, None where it is not published. To be read."""
-        self.indexes = [] if indexes is None else indexes
-        """By block id: its index in that request's table, 0 where it is not published. To be read."""
+        self.indexes = array("i", indexes)
+        """By block id: its index in that request's table, 0 where it is not published. To be read.
+
+        An array: to copy a list of numbers is to touch each of them, wherever it lies."""
         self._num_published = len(self.request_ids) - self.request_ids.count(None)
 
     @classmethod
@@ -83,7 +86,7 @@ class BlockOrigins:
     def copy(self) -> BlockOrigins:
         """Returns a copy that shares nothing with this one."""
         copy = BlockOrigins()
-        copy.request_ids, copy.indexes = self.request_ids.copy(), self.indexes.copy()
+        copy.request_ids, copy.indexes = self.request_ids.copy(), self.indexes[:]
         copy._num_published = self._num_published
         return copy
 

@@ -55,10 +55,8 @@ class RequestState:
         return self.num_computed_tokens < self.num_prefill_tokens
 
     def copy(self) -> RequestState:
-        """Returns a copy that shares nothing mutable with this one."""
-        copy = RequestState(*_request_fields(self))
-        copy.block_ids = self.block_ids.copy()
-        return copy
+        """Returns a copy. The block table is shared: it is replaced where it changes, never changed itself."""
+        return RequestState(*_request_fields(self))
 
 
 _request_fields = attrgetter(*(each.name for each in dataclasses.fields(RequestState)))
