@@ -139,6 +139,13 @@ class Screen:
         below = next((lines[row + 1] for row, line in enumerate(lines[:-2]) if "▸" in line), "")
         return bool(below.split("│")[0].strip())
 
+    @property
+    def can_go_up(self) -> bool:
+        """A request stands above the selected one: where the selected one has ended, the first may be selected."""
+        lines = self._terminal.screen.lines
+        above = next((lines[row - 1] for row, line in enumerate(lines) if row and "▸" in line), "")
+        return bool(above.split("│")[0].strip()) and not above.lstrip().startswith(("RUNNING", "WAITING", "━", "─"))
+
     def press(self, kind: str, keys: bytes, is_effect: Callable[[], bool], what: str) -> KeyTime:
         """Returns how long it takes until the effect is painted. Raises `ScreenFailed` where it does not come."""
         cpu_ms = self._terminal.cpu_ms()
@@ -256,7 +263,8 @@ def _step(screen: Screen, chance: random.Random) -> KeyTime:
 def _select(screen: Screen, chance: random.Random) -> KeyTime:
     """Another request: one row up or down, up where there is none below, and not far from where it began."""
     before = screen.selected
-    is_up = not screen.can_go_down or (screen.num_rows_up < 8 and chance.random() < 0.5)
+    wants_up = screen.num_rows_up < 8 and chance.random() < 0.5
+    is_up = not screen.can_go_down or (wants_up and screen.can_go_up)
     screen.num_rows_up += 1 if is_up else -1
     is_other = functools.partial(_is_other, screen, before)
     return screen.press("select", b"k" if is_up else b"j", is_other, "another request")
