@@ -6,6 +6,7 @@ Knows no storage: events and checkpoints come from a `StateSource`.
 from __future__ import annotations
 
 import gc
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -164,7 +165,13 @@ class StateCursor:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """A pool's worth of new tuples would set off one garbage collection after another, for nothing."""
+    """A pool's worth of new tuples would set off one garbage collection after another, for nothing.
+
+    In the main thread alone: the switch is the process's, and another thread would put it back to what it was when that
+    thread began, whatever the main thread has decided since."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     is_collecting = gc.isenabled()
     gc.disable()
     try:

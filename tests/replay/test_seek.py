@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import random
 import sqlite3
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -316,6 +318,26 @@ def test_steps_back_in_one_stretch_decode_its_checkpoint_once(tmp_path: Path) ->
             for there in (step, step - 1):
                 assert_same(cursor.at(there)[0], states[there])
         assert source.num_checkpoints <= len(stretches) + 1
+
+
+def test_a_reading_thread_leaves_the_collector_as_the_main_thread_has_it(tmp_path: Path) -> None:
+    """A screen that takes the collector over while another thread is in the midst of a seek has it off afterwards."""
+    steps = golden_steps(LONG_RUN)
+
+    class TakenOver(CountingSource):
+        def state_at_checkpoint(self, step: int) -> EngineState:
+            gc.disable()  # as the main thread does meanwhile
+            return super().state_at_checkpoint(step)
+
+    with open_recording(record(tmp_path / "run.db", steps, CheckpointPolicy(work=3000))) as replay:
+        cursor = StateCursor(TakenOver(replay))
+        assert gc.isenabled()
+        try:
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(cursor.at, len(steps) - 1).result()
+            assert not gc.isenabled()
+        finally:
+            gc.enable()
 
 
 def test_preparing_passes_over_damage_and_steps_outside(tmp_path: Path) -> None:
