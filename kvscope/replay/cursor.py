@@ -85,12 +85,12 @@ class StateCursor:
     def prepare(self, step: int) -> None:
         """Makes a later look at a step, or at one shortly before it, quick. The state of the last `at` stays valid.
 
-        Silent where the recording is damaged: the look itself will say so.
+        Silent where the recording is damaged, or closed by now: the look itself will say so.
         """
-        start = self._source.checkpoint_step_before(step)
-        stop = self._stop_before(step, start)
-        if stop is None or step - stop.step > _FAR_STEPS:
-            with suppress(RecordingError), _collector_paused():
+        with suppress(RecordingError), _collector_paused():
+            start = self._source.checkpoint_step_before(step)
+            stop = self._stop_before(step, start)
+            if stop is None or step - stop.step > _FAR_STEPS:
                 self._folded_with_stops(self._beginning(stop, start), step)
 
     def _moved(self, state: EngineState | None, step: int) -> EngineState:
