@@ -56,6 +56,10 @@ from kvscope.tui.workloads import Workloads
 POLL_SECONDS = 0.06
 """How often there is a look for news: well under what the eye takes for a delay."""
 
+NEWS_SECONDS_IN_USE = 0.25
+IN_USE_SECONDS = 0.5
+"""While keys come, news come less often: a key that meets a painting of them waits for it."""
+
 NEWS_SECONDS = 0.1
 """So long after a painting no news are shown: an engine that is quick, or a machine that is busy, would have the screen
 paint all the time, and a key wait for it."""
@@ -146,6 +150,7 @@ class KvscopeApp(App[None]):
         self._shown_at = float("-inf")
         self._has_worked = False
         """A key was heard, or something shown, since the last look for news."""
+        self._key_at = float("-inf")
         self._collector = LeisurelyCollector()
         self._last_status: EngineStatus | None = None
 
@@ -195,6 +200,7 @@ class KvscopeApp(App[None]):
         """Keys go through `TypedAhead`, everything else as ever."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             self._has_worked = True
+            self._key_at = time.monotonic()
             self.markers.hear_key()
             await self.typed_ahead.take(event)
         else:
@@ -206,7 +212,9 @@ class KvscopeApp(App[None]):
 
     def _tick(self) -> None:
         """Shows news, unless something was shown just now, and does what waits for leisure."""
-        if time.monotonic() - self._shown_at >= NEWS_SECONDS:
+        now = time.monotonic()
+        is_in_use = now - self._key_at < IN_USE_SECONDS
+        if now - self._shown_at >= (NEWS_SECONDS_IN_USE if is_in_use else NEWS_SECONDS):
             self._poll()
         self.markers.look()
         self.leaving.look()
