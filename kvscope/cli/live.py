@@ -65,16 +65,19 @@ def run_screen(
 ) -> None:
     """Shows the engine's recording while it grows, until the screen is left."""
     from kvscope.replay import open_recording
+    from kvscope.tui.app import KvscopeApp
     from kvscope.tui.running import run_app
 
     run_app(
-        None,
-        client,
-        open_timeline=open_recording,
-        config=config,
-        is_chat=is_chat,
-        owns_engine=owns_engine,
-        starter=starter,
+        KvscopeApp(
+            None,
+            client,
+            open_timeline=open_recording,
+            config=config,
+            is_chat=is_chat,
+            owns_engine=owns_engine,
+            starter=starter,
+        )
     )
 
 

@@ -41,6 +41,7 @@ def replay(
     Of several, `a` shows the next at the same moment, and `c` where two of them part.
     """
     from kvscope.replay import open_recording
+    from kvscope.tui.app import KvscopeApp
     from kvscope.tui.opening import opening_step
     from kvscope.tui.running import run_app
 
@@ -56,7 +57,7 @@ def replay(
         first = timelines[0]
         if step is not None and not first.first_step <= step <= first.last_step:
             raise UsageError(f"there is no step {step} in {files[0]}: it has {first.first_step} to {first.last_step}")
-        run_app(
+        app = KvscopeApp(
             first,
             others=timelines[1:],
             alignment=None if align == "auto" else align,  # type: ignore[arg-type]  # checked above
@@ -64,3 +65,4 @@ def replay(
             initial_step=opening_step(first) if step is None else step,
             config=config,
         )
+        run_app(app)

@@ -150,7 +150,6 @@ class KvscopeApp(App[None]):
         self._shown_at = float("-inf")
         self._has_worked = False
         """A key was heard, or something shown, since the last look for news."""
-        self._key_at = float("-inf")
         self._collector = LeisurelyCollector()
         self._last_status: EngineStatus | None = None
 
@@ -200,7 +199,6 @@ class KvscopeApp(App[None]):
         """Keys go through `TypedAhead`, everything else as ever."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             self._has_worked = True
-            self._key_at = time.monotonic()
             self.markers.hear_key()
             await self.typed_ahead.take(event)
         else:
@@ -212,9 +210,8 @@ class KvscopeApp(App[None]):
 
     def _tick(self) -> None:
         """Shows news, unless something was shown just now, and does what waits for leisure."""
-        now = time.monotonic()
-        is_in_use = now - self._key_at < IN_USE_SECONDS
-        if now - self._shown_at >= (NEWS_SECONDS_IN_USE if is_in_use else NEWS_SECONDS):
+        is_in_use = self.markers.seconds_since_key < IN_USE_SECONDS
+        if time.monotonic() - self._shown_at >= (NEWS_SECONDS_IN_USE if is_in_use else NEWS_SECONDS):
             self._poll()
         self.markers.look()
         self.leaving.look()

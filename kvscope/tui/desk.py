@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kvscope.tui.app import KvscopeApp
 
 T = TypeVar("T")
+E = TypeVar("E")
 OpenTimeline = Callable[[Path], Timeline]
 
 PATIENCE_SECONDS = 0.05
@@ -241,6 +242,11 @@ class Asker(Generic[T]):
         self.error = ""
         self.watch: WatchedTimeline | None = None
         """Of the question under way."""
+
+    def early(self, kind: type[E]) -> E | None:
+        """Returns what the question under way can say already, None where that is nothing of this kind."""
+        told = None if self.watch is None else self.watch.early
+        return told if isinstance(told, kind) else None
 
     @property
     def is_waiting(self) -> bool:

@@ -125,6 +125,11 @@ class Markers:
         """Takes notice of a key: the detectors wait."""
         self._last_key_at = time.monotonic()
 
+    @property
+    def seconds_since_key(self) -> float:
+        """How long no key has been heard."""
+        return time.monotonic() - self._last_key_at
+
     def look(self) -> None:
         """Begins what is due; to be called again and again."""
         timeline = self._app.model.timeline
@@ -200,7 +205,7 @@ class Markers:
 
     def is_disturbed(self) -> bool:
         """Keys are pressed, or a replay plays: who reads at leisure waits."""
-        return self._app.model.is_playing or time.monotonic() - self._last_key_at < QUIET_SECONDS
+        return self._app.model.is_playing or self.seconds_since_key < QUIET_SECONDS
 
     def _hear(self, done: Future[Reading]) -> None:
         path, self._under_way, self._watch = self._under_way, None, None

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -89,9 +88,8 @@ def test_the_keys_lead_to_the_answer(
         monkeypatch.setattr(stream, "isatty", lambda: True)
     found: list[str] = []
 
-    def run_app(*arguments: Any, **options: Any) -> None:
+    def run_app(app: KvscopeApp) -> None:
         async def walk() -> None:
-            app = KvscopeApp(*arguments, **options)
             async with app.run_test(size=size) as pilot:
                 await scenes.settle(pilot)
                 await press(pilot, app, stop.keys)

@@ -187,6 +187,26 @@ async def test_news_wait_a_while_after_a_painting(monkeypatch: pytest.MonkeyPatc
     assert seen == [seen[0], seen[0], seen[0] + 1]
 
 
+async def test_while_keys_come_news_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvscope.tui.app.POLL_SECONDS", 1e6)  # looked for by hand
+    monkeypatch.setattr("kvscope.tui.app.NEWS_SECONDS", 0.0)
+    timeline = scenes.recorded(scenes.preempting_run(), is_finished=False)
+    monkeypatch.setattr(timeline, "refresh", lambda: True)
+    app = scenes.screen(timeline)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        news = []
+        for seconds_in_use, in_use in ((1e6, 1e6), (1e6, 0.0), (0.0, 1e6)):
+            monkeypatch.setattr("kvscope.tui.app.NEWS_SECONDS_IN_USE", seconds_in_use)
+            monkeypatch.setattr("kvscope.tui.app.IN_USE_SECONDS", in_use)
+            await pilot.press("j")
+            await settle(pilot)
+            before = app.model.num_news
+            app._tick()
+            news.append(app.model.num_news - before)
+    assert news == [0, 1, 1]
+
+
 async def test_what_comes_behind_a_held_step_changes_header_and_timeline_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvscope.tui.app.POLL_SECONDS", 1e6)  # looked for by hand
     run = scenes.preempting_run()

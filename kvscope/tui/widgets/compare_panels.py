@@ -61,8 +61,7 @@ class Comparison:
         asker = self._asker
         if asker is None or self.steps is None:
             return None
-        early = None if asker.watch is None else asker.watch.early
-        return early if isinstance(early, StepDifference) else asker.value
+        return asker.early(StepDifference) or asker.value
 
     @property
     def is_old(self) -> bool:

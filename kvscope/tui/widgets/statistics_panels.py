@@ -76,15 +76,11 @@ class StatisticsReading:
     @property
     def figures(self) -> RunFigures | None:
         """Those of the steps that were read so far; None before there are any."""
-        watch = self._figures.watch
-        early = None if watch is None else watch.early
-        return early if isinstance(early, RunFigures) else self._figures.value
+        return self._figures.early(RunFigures) or self._figures.value
 
     @property
     def _early_findings(self) -> Reading | None:
-        watch = self._findings.watch
-        early = None if watch is None else watch.early
-        return early if isinstance(early, Reading) else None
+        return self._findings.early(Reading)
 
     @property
     def _found(self) -> Found | None:

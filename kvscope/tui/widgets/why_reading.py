@@ -85,8 +85,9 @@ class WhyReading:
         asker = self._life
         if asker is None:
             return None
-        if asker.watch is not None and isinstance(asker.watch.early, _EarlyLife):
-            return asker.watch.early.of(self.model.selected_id)
+        early = asker.early(_EarlyLife)
+        if early is not None:
+            return early.of(self.model.selected_id)
         if asker.value_key is None or asker.value_key[0] != self.model.selected_id:  # type: ignore[index]
             return None
         return asker.value
