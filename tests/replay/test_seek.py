@@ -320,6 +320,21 @@ def test_steps_back_in_one_stretch_decode_its_checkpoint_once(tmp_path: Path) ->
         assert source.num_checkpoints <= len(stretches) + 1
 
 
+def test_the_first_step_back_after_following_decodes_nothing(tmp_path: Path) -> None:
+    """Forwards by a few steps, as who follows an engine, and back by one from wherever that led."""
+    steps, states = golden_steps(LONG_RUN), folded(LONG_RUN)
+    with open_recording(record(tmp_path / "run.db", steps, CheckpointPolicy(work=3000))) as replay:
+        source = CountingSource(replay)
+        cursor = StateCursor(source)
+        cursor.at(20)
+        decoded = source.num_checkpoints
+        for step in range(25, len(steps), 5):
+            assert_same(cursor.at(step)[0], states[step])
+            assert_same(cursor.at(step - 1)[0], states[step - 1])
+            assert_same(cursor.at(step)[0], states[step])
+        assert source.num_checkpoints == decoded
+
+
 def test_a_reading_thread_leaves_the_collector_as_the_main_thread_has_it(tmp_path: Path) -> None:
     """A screen that takes the collector over while another thread is in the midst of a seek has it off afterwards."""
     steps = golden_steps(LONG_RUN)

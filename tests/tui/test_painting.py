@@ -187,6 +187,24 @@ async def test_news_wait_a_while_after_a_painting(monkeypatch: pytest.MonkeyPatc
     assert seen == [seen[0], seen[0], seen[0] + 1]
 
 
+async def test_the_ways_back_are_made_ready_once_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvscope.tui.app.PREPARE_AFTER_SECONDS", 1e6)  # done by hand
+    timeline = scenes.preemption()[0]
+    prepared: list[int] = []
+    monkeypatch.setattr(timeline, "prepare", prepared.append)
+    app = scenes.screen(timeline)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("colon", *"40", "enter")
+        await settle(pilot)
+        shown_at = app._shown_at
+        app._prepare_ways_back(shown_at)
+        assert prepared == [30, 39]
+        await pilot.press("left")
+        await settle(pilot)
+        app._prepare_ways_back(shown_at)
+        assert prepared == [30, 39]
+
+
 async def test_while_keys_come_news_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvscope.tui.app.POLL_SECONDS", 1e6)  # looked for by hand
     monkeypatch.setattr("kvscope.tui.app.NEWS_SECONDS", 0.0)

@@ -478,3 +478,14 @@ def test_all_but_the_prefix_cache_is_told_before_the_recording_is_read_for_it() 
     assert any("what the prefix cache held for it is being read" in line for line in lines)
     whole = as_text(report(answer)).splitlines()
     assert [line for line in lines if "is being read" not in line] == [line for line in whole if line in lines]
+
+
+def test_a_difference_knows_of_the_other_only_what_it_had_at_the_lookup() -> None:
+    """Both are admitted in step 0: then a has its 8 tokens, all shared; what it samples afterwards is none of it."""
+    run = scenario(budget=64).request("a", "abcdefgh", reply="xyzw").request("b", "abcdefghQR", reply="uv").run()
+    missed = explain(read(run), "b").missed
+    assert missed is not None
+    difference = missed.admissions[0].difference
+    assert difference is not None
+    assert (difference.other_id, difference.token_position, difference.token_id) == ("a", 8, ord("Q"))
+    assert (difference.other_token_id, difference.alike_behind) == (None, 0)
